@@ -78,18 +78,18 @@ def main(_):
     for source, target in itertools.chain(*(each.pairs() for each in training)):
         if source and target:
             text.append((words(source), words(target)))
-    found = {
+    methods = {
         "attention": [{*each.links} for each in translator.align_units(pairs)],
         "Aligner": align_words(text, len(pairs)),
     }
     if args.eflomal:
-        found["eflomal"] = eflomal(args.eflomal, text, len(pairs))
+        methods["eflomal"] = eflomal(args.eflomal, text, len(pairs))
     sure, possible = (sum(map(len, side)) for side in zip(*gold, strict=True))
     print(
         f"{len(pairs):,} pairs of {corpus.spec}, {sure:,} sure and {possible - sure:,} "
         "only possible links\n"
     )
-    rows = [row(name, links, gold) for name, links in found.items()]
+    rows = [row(name, links, gold) for name, links in methods.items()]
     measuring.publish(rows, args.output, test=corpus.spec, gold=args.gold)
 
 
@@ -130,8 +130,8 @@ def directed(gold: Sequence[GoldLinks], forwards: bool) -> list[GoldLinks]:
     """Gold links as (source unit, target unit), turned around unless `forwards`."""
     order = 1 if forwards else -1
     return [
-        GoldLinks(*([link[::order] for link in links] for links in each))
-        for each in gold
+        GoldLinks(*([link[::order] for link in links] for links in line))
+        for line in gold
     ]
 
 
@@ -160,9 +160,9 @@ def eflomal(
             ) from error
         except subprocess.CalledProcessError as error:
             raise UserError(f"--eflomal={program}: {error.stderr[-300:]}") from error
-        ways = [parsed(file.read_text().split("\n")[:count]) for file in names[2:]]
+        sides = [parsed(file.read_text().split("\n")[:count]) for file in names[2:]]
     links = [set() for _ in range(count)]
-    for pair, target, source in grow_diagonal(*ways).tolist():
+    for pair, target, source in grow_diagonal(*sides).tolist():
         links[pair].add((source, target))
     return links
 
@@ -183,8 +183,13 @@ def link_counts(links: Sequence[Links], gold: Sequence[GoldLinks]) -> np.ndarray
     The links, those of them that are possible, the sure links, those that are found.
     """
     counts = [
-        (len(found), len(found & {*possible}), len(sure), len(found & {*sure}))
-        for found, (sure, possible) in zip(links, gold, strict=True)
+        (
+            len(guess),
+            len(guess & {*possible}),
+            len(sure),
+            len(guess & {*sure}),
+        )
+        for guess, (sure, possible) in zip(links, gold, strict=True)
     ]
     return np.array(counts, float).reshape(-1, 4)
 

@@ -64,8 +64,8 @@ def multipart(content: bytes, parts: int = 1, charset: str = "utf-8") -> Request
     return Request(TRANSLATE, part * parts + b"--b--\r\n", kind)
 
 
-def letters(rng: random.Random, first: int, last: int, count: int) -> str:
-    return "".join(map(chr, rng.choices(range(first, last + 1), k=count)))
+def letters(rng: random.Random, low: int, high: int, count: int) -> str:
+    return "".join(map(chr, rng.choices(range(low, high + 1), k=count)))
 
 
 def requests_by_kind(
@@ -141,8 +141,8 @@ def requests_by_kind(
             post(TRANSLATE, text=t, split="sentences") for t in (han, points)
         ],
         "/v1/sentences": [
-            post("/v1/sentences", lines=each, direction=f"{source}-{target}")
-            for each in ([han], [points], lines, empty, ["\n" * (BYTES // 2 - 100)])
+            post("/v1/sentences", lines=texts, direction=f"{source}-{target}")
+            for texts in ([han], [points], lines, empty, ["\n" * (BYTES // 2 - 100)])
         ],
         "ignored tags": [
             post("/v2/translate", text=nested, ignore_tags=names, **deepl),
@@ -186,7 +186,7 @@ class BadClient:
         for _ in range(VARIANTS):
             for kind, requests in requests_by_kind(*texts, rng).items():
                 self.requests[kind] += requests
-        self.all = [each for some in self.requests.values() for each in some]
+        self.all = [r for drawn in self.requests.values() for r in drawn]
         self.counts: dict = defaultdict(lambda: defaultdict(Counter))
 
     def headers(self, request: Request) -> dict[str, str]:
@@ -204,16 +204,16 @@ class BadClient:
         request = self.rng.choice(self.requests[kind] or self.all)
         headers, path, body = self.headers(request), request.path, request.body
         if kind == "slow bodies":
-            whole = head(path, len(body) + 1000, headers)
-            return [await sent(self.port, whole, body[:1000], local=LOCAL)]
+            request_head = head(path, len(body) + 1000, headers)
+            return [await sent(self.port, request_head, body[:1000], local=LOCAL)]
         if kind == "mutations":
             body = mutated(body, self.rng)
         if "Authorization" not in headers and self.rng.random() < 0.5:
             path += f"?api_key={self.job['key']}"  # known after the body is read
         leave = request.leave or WAIT
         status, _ = await connection.post(path, body, leave, headers)
-        left = "left" if request.leave else f"open after {WAIT} s"
-        return [left if status == LEFT else str(status)]
+        ending = "left" if request.leave else f"open after {WAIT} s"
+        return [ending if status == LEFT else str(status)]
 
     async def client(self) -> None:
         connection = Connection(self.port, LOCAL)

@@ -66,12 +66,12 @@ def write(folder: Path, topology: str, presets: list[str]) -> list[dict]:
             )
             compiled = lowered.compile(compiler_options=None if cpu else CUBLAS)
             program = serialize_executable.serialize(compiled)
-            made = pickle.dumps((jax.__version__, config, program))
+            pickled = pickle.dumps((jax.__version__, config, program))
             file = folder / f"{len(rows) + 1}_{preset}_{attention}"
-            file.write_bytes(made)
+            file.write_bytes(pickled)
             seconds = time.perf_counter() - began
-            rows.append({"program": file.name, "MB": len(made) / 1e6, "s": seconds})
-            say(f"{file}: {len(made) / 1e6:.1f} MB, after {seconds:.0f} s")
+            rows.append({"program": file.name, "MB": len(pickled) / 1e6, "s": seconds})
+            say(f"{file}: {len(pickled) / 1e6:.1f} MB, after {seconds:.0f} s")
     return rows
 
 
@@ -108,11 +108,11 @@ def read(file: Path, count: int) -> tuple[dict, dict]:
         state, metrics = train(state, batch)
         return state, metrics
 
-    first, *spent = itertools.islice(timed(step), count + 1)
+    first_seconds, *spent = itertools.islice(timed(step), count + 1)
     row = {
         "program": file.name,
         "load_s": loaded,
-        "first_s": first,
+        "first_s": first_seconds,
         "ms": 1e3 * statistics.median(spent),
         "loss": float(metrics["loss"]),
     }

@@ -108,13 +108,13 @@ class Chart:
             if not tags:
                 return {}
             for start in range(end - 1, -1, -1):
-                here: dict[int, Entry] = {}
+                entries: dict[int, Entry] = {}
                 for middle, left in items[start]:
-                    self._extend(left, constituents[middle, end], here)
+                    self._extend(left, constituents[middle, end], entries)
                 cell: dict[str, Entry] = {}
                 if start == end - 1:
                     cell = {tag: (log_p, ()) for tag, log_p in tags.items()}
-                for item, (log_p, parts) in here.items():
+                for item, (log_p, parts) in entries.items():
                     for label, rule in self._complete[item]:
                         if label not in cell or cell[label][0] < log_p + rule:
                             cell[label] = log_p + rule, parts
@@ -123,26 +123,26 @@ class Chart:
                 for label, (log_p, _) in cell.items():
                     if label in self._next[0]:
                         entry = cell[label]
-                        here[self._next[0][label]] = log_p, ((label, entry),)
-                items[start].append((end, here))
+                        entries[self._next[0][label]] = log_p, ((label, entry),)
+                items[start].append((end, entries))
         return constituents
 
-    def _extend(self, left: dict, right: dict, here: dict) -> None:
+    def _extend(self, left: dict, right: dict, entries: dict) -> None:
         """Adds the items that consist of an item and the constituent after it."""
         for item, (log_p, parts) in left.items():
             following = self._next[item]
-            few, many = (
+            smaller, larger = (
                 (right, following)
                 if len(right) < len(following)
                 else (following, right)
             )
-            for label in few:
-                if label not in many:
+            for label in smaller:
+                if label not in larger:
                     continue
                 entry, longer = right[label], following[label]
                 total = log_p + entry[0]
-                if longer not in here or here[longer][0] < total:
-                    here[longer] = total, (*parts, (label, entry))
+                if longer not in entries or entries[longer][0] < total:
+                    entries[longer] = total, (*parts, (label, entry))
 
     def _close(self, cell: dict[str, Entry]) -> None:
         """Applies rules with one label on the right, until none makes a better entry.
@@ -171,14 +171,14 @@ def _counts(trees: Iterable[Tree]):
     first_words = []
     for tree in trees:
         roots[tree.label] += 1
-        first = True
+        is_first = True
         for node in tree.nodes():
             if not node.is_word:
                 children = tuple(child.label for child in node.children)
                 rules[node.label, children] += 1
-            elif first:
+            elif is_first:
                 first_words.append((node.label, node.children[0]))
-                first = False
+                is_first = False
             else:
                 words[node.label, node.children[0]] += 1
     # The capital of a first word is not part of it, unless the word always has it.

@@ -120,7 +120,7 @@ def random_parts(shapes: TrainState) -> TrainState:
     """A sharded state of random numbers, of which a process makes its parts alone."""
     leaves, structure = jax.tree.flatten(shapes)
 
-    def made(seed: int, leaf):
+    def random_leaf(seed: int, leaf):
         def part(index):
             starts = [s.start or 0 for s in index]
             shape = leaf.sharding.shard_shape(leaf.shape)
@@ -129,7 +129,7 @@ def random_parts(shapes: TrainState) -> TrainState:
 
         return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
 
-    state = structure.unflatten(made(*pair) for pair in enumerate(leaves))
+    state = structure.unflatten(random_leaf(*pair) for pair in enumerate(leaves))
     return state._replace(step=jax.device_put(np.int32(1), shapes.step.sharding))
 
 
@@ -142,26 +142,28 @@ def digest(state: TrainState) -> str:
     return hashed.hexdigest()
 
 
-def one_of_several(config: Config, folder: Path, own: bool, save: bool) -> dict:
+def one_of_several(config: Config, folder: Path, by_parts: bool, save: bool) -> dict:
     """Saves or restores as one of several processes; seconds, memory and a hash."""
     model, workdir = build(config.model, *config.data.vocab_sizes), Workdir(folder)
     shapes = compile_steps(model, config, mesh.make_mesh(config.mesh), BOS).shapes
-    kind, kept = Checkpoints, (workdir, 1, 1)
-    assert not own or seen_by_all(workdir.checkpoints)
+    kind, arguments = Checkpoints, (workdir, 1, 1)
+    assert not by_parts or seen_by_all(workdir.checkpoints)
     checkpoints = (
-        kind(*kept, shared=True) if own else processes.OnFirstProcess(kind, *kept)
+        kind(*arguments, shared=True)
+        if by_parts
+        else processes.OnFirstProcess(kind, *arguments)
     )
     state = random_parts(shapes) if save else None
     processes.exchange("start", None)
     began = time.perf_counter()
     if save:
-        whole = state if own else processes.gather(state)
-        checkpoints.save(whole, RunProgress(), average=False)
+        gathered = state if by_parts else processes.gather(state)
+        checkpoints.save(gathered, RunProgress(), average=False)
         seconds = {"blocked": time.perf_counter() - began}
         checkpoints.wait()
         seconds["whole after"] = time.perf_counter() - began
     else:
-        if own:
+        if by_parts:
             state, _ = checkpoints.restore(shapes, save_every=1)
         else:
             read = lambda: ((), checkpoints.restore(shapes, save_every=1)[0])  # noqa: E731
@@ -179,11 +181,11 @@ def by_several(args: flags.FlagValues, folder: Path, parts: str) -> dict[str, fl
     row, hashes = {}, []
     for job in ("save", "restore"):
         with Processes(folder / job) as several:
-            for where in rendezvous_flags(args.processes):
+            for place_flags in rendezvous_flags(args.processes):
                 command = ["-m", "benchmarks.checkpointing", f"--preset={args.preset}"]
                 command += [f"--folder={folder}", f"--parts={parts}", f"--job={job}"]
                 several.start(
-                    [sys.executable, *command, *where],
+                    [sys.executable, *command, *place_flags],
                     Path.cwd(),
                     os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
                 )
@@ -224,8 +226,8 @@ def main(_):
     config = fields.from_config_dict(preset)
     if args.job:
         config = fields.changed(config, "mesh", fsdp=jax.device_count())
-        own = args.parts == ["own"]
-        row = one_of_several(config, Path(args.folder), own, args.job == "save")
+        by_parts = args.parts == ["own"]
+        row = one_of_several(config, Path(args.folder), by_parts, args.job == "save")
         print(json.dumps(row), flush=True)
         return
     begin(args)
@@ -243,19 +245,19 @@ def main(_):
     contenders = {name: partial(measured, make) for name, make in makers.items()}
     rows = turns(contenders, args.rounds)
     medians = {
-        name: {what: statistics.median(row[what] for row in each) for what in each[0]}
-        for name, each in rows.items()
+        name: {part: statistics.median(row[part] for row in timed) for part in timed[0]}
+        for name, timed in rows.items()
     }
-    columns = dict.fromkeys(what for values in medians.values() for what in values)
+    columns = dict.fromkeys(part for values in medians.values() for part in values)
     rows = [
-        {"checkpoint": name} | {what: values.get(what) for what in columns}
+        {"checkpoint": name} | {part: values.get(part) for part in columns}
         for name, values in medians.items()
     ]
     publish(rows, args.output)
 
 
 def makers_of_one(args: flags.FlagValues, config: Config) -> dict:
-    """What one process measures: functions of a new folder, by name."""
+    """The contenders of one process: functions of a new folder, by name."""
     trainer = Trainer(config, *config.data.vocab_sizes, devices=jax.devices())
     state, shapes = with_noise(trainer.state), trainer.steps.shapes
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))

@@ -120,8 +120,8 @@ def row(values: np.ndarray, chrf: np.ndarray, worst: float) -> list[str]:
     """The cells of a measure's row."""
     bad = worst_lines(chrf, worst)
     cells = [
-        _cell(statistic, values, other)
-        for statistic, other in ((spearman, chrf), (pearson, chrf), (auroc, bad))
+        _cell(statistic, values, quality)
+        for statistic, quality in ((spearman, chrf), (pearson, chrf), (auroc, bad))
     ]
     limit = np.quantile(values, worst)
     low = values < limit
@@ -150,11 +150,11 @@ def pearson(x: np.ndarray, y: np.ndarray) -> float:
 
 def auroc(values: np.ndarray, bad: np.ndarray) -> float:
     """The probability that a bad line has a lower value; ties count a half."""
-    others, worst = values[~bad], values[bad]
-    if not (len(others) and len(worst)):
+    good, worst = values[~bad], values[bad]
+    if not (len(good) and len(worst)):
         return np.nan
-    above = stats.mannwhitneyu(others, worst, method="asymptotic").statistic
-    return float(above / (len(others) * len(worst)))
+    above = stats.mannwhitneyu(good, worst, method="asymptotic").statistic
+    return float(above / (len(good) * len(worst)))
 
 
 def _cell(statistic: Callable, x: np.ndarray, y: np.ndarray) -> str:

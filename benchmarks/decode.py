@@ -113,8 +113,8 @@ class Contest:
         """Translates all lines with our translator."""
         results = self.translator.translate(self.lines, beam=beam, warn=False)
         eos = self.translator.vocabulary.eos
-        tokens = [until_end(each.best.tokens, eos) for each in results]
-        return tokens, [each.text for each in results]
+        tokens = [until_end(result.best.tokens, eos) for result in results]
+        return tokens, [result.text for result in results]
 
     def theirs(self, name: str, beam: int) -> tuple[Tokens, list[str]]:
         """Translates all lines with a peer, from text to text."""
@@ -144,17 +144,20 @@ class Contest:
         """
         if not self.peers:
             return
-        ours, _ = self.ours(1)
+        our_tokens, _ = self.ours(1)
         limits = [len(source) + self.search.extra for source in self.sources]
         for name in self.peers:
             results, _ = self.theirs(name, 1)
-            theirs = [tokens[:n] for tokens, n in zip(results, limits, strict=True)]
-            same = sum(a == b for a, b in zip(ours, theirs, strict=True))
+            peer_tokens = [
+                tokens[:n] for tokens, n in zip(results, limits, strict=True)
+            ]
+            alike = sum(a == b for a, b in zip(our_tokens, peer_tokens, strict=True))
             print(
-                f"greedy: {name} finds our tokens for {same:,} of {len(ours):,} lines"
+                f"greedy: {name} finds our tokens for {alike:,} of "
+                f"{len(our_tokens):,} lines"
             )
             exact = compute_dtype(self.translator.config.model) == "float32"
-            if exact and "int8" not in name and same < AGREE * len(ours):
+            if exact and "int8" not in name and alike < AGREE * len(our_tokens):
                 raise RuntimeError(f"{name} does not compute the same model")
 
     def megabytes(self, name: str) -> float:
@@ -192,13 +195,13 @@ class Contest:
 
 def sized(model: ModelConfig, sizes: str) -> ModelConfig:
     """The model with sizes such as 128x4+4, or 128x4+4:rotary."""
-    found = re.fullmatch(r"(\d+)x(\d+)\+(\d+)(?::(\w+))?", sizes)
-    if not found:
+    match = re.fullmatch(r"(\d+)x(\d+)\+(\d+)(?::(\w+))?", sizes)
+    if not match:
         raise UserError(
             f"--models={sizes!r}; want the width, encoder and decoder layers, and if "
             "you like a position scheme: 128x4+4 or 128x4+4:rotary"
         )
-    width, encoder, decoder = map(int, found.groups()[:3])
+    width, encoder, decoder = map(int, match.groups()[:3])
     return dataclasses.replace(
         model,
         width=width,
@@ -206,7 +209,7 @@ def sized(model: ModelConfig, sizes: str) -> ModelConfig:
         hidden=width * (2 if width < 256 else 4),
         encoder_layers=encoder,
         decoder_layers=decoder,
-        positions=found[4] or model.positions,
+        positions=match[4] or model.positions,
     )
 
 
@@ -243,7 +246,7 @@ def quality(
 ) -> list[dict]:
     """Rows of quality, size and speed, of each model in each program."""
     rows = []
-    first = next(iter(contests))
+    first_model = next(iter(contests))
     for name, contest in contests.items():
         for program, texts in contest.texts.items():
             scores = corpus_scores(texts, references, language)
@@ -256,7 +259,7 @@ def quality(
                     "BLEU": scores["bleu"],
                     "chrF": scores["chrf"],
                     "sentences/s": rate,
-                    "times the first model": rate / rates[first, program],
+                    "times the first model": rate / rates[first_model, program],
                 }
             )
     return rows

@@ -29,7 +29,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.findings import findings
 from t2t_jax.tools.doctor.fixing import write_fix
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 from t2t_jax.tools.doctor.rules import BIT, RULES
 from t2t_jax.tools.verify.own_process import megabytes
 
@@ -37,7 +37,7 @@ STRETCH = 12  # lines
 
 
 class Text(NamedTuple):
-    """What a damage may take from: the clean pairs, those of dev, and a generator."""
+    """Sources of damage: the clean pairs, those of dev, and a random generator."""
 
     pairs: list[Pair]
     dev: list[Pair]
@@ -132,8 +132,10 @@ def repeated(pair: Pair, text: Text) -> Pair:
     def stutter(line: str) -> str:
         words = line.split()
         size = text.rng.randint(1, 3)
-        at = text.rng.randrange(max(1, len(words) - size + 1))
-        return " ".join(words[:at] + words[at : at + size] * 4 + words[at + size :])
+        start = text.rng.randrange(max(1, len(words) - size + 1))
+        return " ".join(
+            words[:start] + words[start : start + size] * 4 + words[start + size :]
+        )
 
     return _one_side(pair, text.rng, stutter)
 
@@ -143,9 +145,9 @@ def number_changed(pair: Pair, text: Text) -> Pair | None:
     places = [i for i, c in enumerate(pair[1]) if c.isdigit()]
     if not places or not any(c.isdigit() for c in pair[0]):
         return None
-    at = text.rng.choice(places)
-    digit = str((int(pair[1][at]) + text.rng.randint(1, 8)) % 10)
-    return pair[0], pair[1][:at] + digit + pair[1][at + 1 :]
+    position = text.rng.choice(places)
+    digit = str((int(pair[1][position]) + text.rng.randint(1, 8)) % 10)
+    return pair[0], pair[1][:position] + digit + pair[1][position + 1 :]
 
 
 def mojibake(pair: Pair, text: Text) -> Pair | None:
@@ -169,8 +171,8 @@ def escaped_twice(pair: Pair, text: Text) -> Pair:
 
     def escape(line: str) -> str:
         words = line.split() or [""]
-        at = text.rng.randrange(len(words))
-        words[at] = f"&amp;quot;{words[at]}&amp;quot;"
+        position = text.rng.randrange(len(words))
+        words[position] = f"&amp;quot;{words[position]}&amp;quot;"
         return " ".join(words)
 
     return _one_side(pair, text.rng, escape)
@@ -181,8 +183,8 @@ def odd_character(pair: Pair, text: Text) -> Pair:
     odd = text.rng.choice("\u200b\ufeff\x02\x85\ue001\u202e")
 
     def insert(line: str) -> str:
-        at = text.rng.randint(1, max(1, len(line) - 1))
-        return line[:at] + odd + line[at:]
+        position = text.rng.randint(1, max(1, len(line) - 1))
+        return line[:position] + odd + line[position:]
 
     return _one_side(pair, text.rng, insert)
 
@@ -191,12 +193,12 @@ def look_alikes(pair: Pair, text: Text) -> Pair | None:
     """Some letters are Cyrillic ones that look the same."""
     table = str.maketrans({letter: HOMOGLYPHS[letter] for letter in "aeopc"})
     words = pair[0].split()
-    long = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
-    long = [i for i in long if not all(c in "aeopc" for c in words[i])]
-    if not long:
+    spots = [i for i, w in enumerate(words) if len(w) > 3 and w.translate(table) != w]
+    spots = [i for i in spots if not all(c in "aeopc" for c in words[i])]
+    if not spots:
         return None
-    at = text.rng.choice(long)
-    words[at] = words[at].translate(table)
+    position = text.rng.choice(spots)
+    words[position] = words[position].translate(table)
     return " ".join(words), pair[1]
 
 
@@ -205,7 +207,7 @@ def duplicate(pair: Pair, text: Text) -> Pair:
     return text.pairs[text.rng.randrange(50)]
 
 
-def of_dev(pair: Pair, text: Text) -> Pair:
+def dev_line(pair: Pair, text: Text) -> Pair:
     """The pair is one of dev, in capitals or without its full stop."""
     pair = text.rng.choice(text.dev)
     return tuple(
@@ -213,18 +215,18 @@ def of_dev(pair: Pair, text: Text) -> Pair:
     )
 
 
-def nearly_of_dev(pair: Pair, text: Text) -> Pair | None:
+def nearly_dev_line(pair: Pair, text: Text) -> Pair | None:
     """The pair is one of dev with one word of each side replaced."""
 
-    def change(line: str, other: str) -> str:
+    def change(line: str, donor: str) -> str:
         words = line.split()
-        words[text.rng.randrange(len(words))] = text.rng.choice(other.split() or ["x"])
+        words[text.rng.randrange(len(words))] = text.rng.choice(donor.split() or ["x"])
         return " ".join(words)
 
-    taken = text.rng.choice(text.dev)
-    if min(len(side.split()) for side in taken) < 8:
+    dev_pair = text.rng.choice(text.dev)
+    if min(len(side.split()) for side in dev_pair) < 8:
         return None
-    return tuple(map(change, taken, pair))
+    return tuple(map(change, dev_pair, pair))
 
 
 # Damage -> (function, the rules that are meant for it).
@@ -244,8 +246,8 @@ DAMAGES = {
     "odd character": (odd_character, {"odd_characters"}),
     "letters of another script": (look_alikes, {"mixed_scripts"}),
     "duplicate": (duplicate, {"duplicate"}),
-    "line of dev": (of_dev, {"overlap"}),
-    "nearly a line of dev": (nearly_of_dev, {"near_overlap", "overlap"}),
+    "line of dev": (dev_line, {"overlap"}),
+    "nearly a line of dev": (nearly_dev_line, {"near_overlap", "overlap"}),
 }
 SHIFTED = "stretch shifted by 1 to 3 lines"
 
@@ -258,7 +260,7 @@ def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
     """
     pairs, rng = [*text.pairs], text.rng
     count = max(1, int(share * len(pairs)))
-    done: dict[str, list[int]] = {name: [] for name in (SHIFTED, *DAMAGES)}
+    damaged: dict[str, list[int]] = {name: [] for name in (SHIFTED, *DAMAGES)}
     # Copies of the first pairs are damaged copies if those are damaged.
     free = set(range(50, len(pairs)))
     starts = list(range(60, len(pairs) - 2 * STRETCH, 3 * STRETCH))
@@ -268,36 +270,36 @@ def damage(text: Text, share: float) -> tuple[list[Pair], dict[str, list[int]]]:
         moved = [text.pairs[place + offset][1] for place in places]
         for place, target in zip(places, moved, strict=True):
             pairs[place] = pairs[place][0], target
-        done[SHIFTED] += places
+        damaged[SHIFTED] += places
         free -= {*places, *range(start + STRETCH, start + STRETCH + offset)}
     order = sorted(free)
     rng.shuffle(order)
     for name, (function, _) in DAMAGES.items():
         passed_over = []
-        while order and len(done[name]) < count:
+        while order and len(damaged[name]) < count:
             place = order.pop()
             changed = function(text.pairs[place], text)
             if changed is None or changed == text.pairs[place]:
                 passed_over.append(place)
                 continue
             pairs[place] = changed
-            done[name].append(place)
+            damaged[name].append(place)
         order = passed_over + order
-    return pairs, done
+    return pairs, damaged
 
 
 def examined(pairs: Sequence[Pair], dev: list[Pair], languages) -> Examination:
     """Examines pairs against one dev set."""
     corpus = Corpus("damaged", "damaged", *languages, lambda: iter(pairs), str)
-    return Examination([corpus], [Reference("dev", dev)] if dev else [])
+    return Examination([corpus], [ReferenceSet("dev", dev)] if dev else [])
 
 
-def rows_of(examination: Examination, done: dict[str, list[int]]) -> list[tuple]:
+def rows_of(examination: Examination, damaged: dict[str, list[int]]) -> list[tuple]:
     """Returns (damage, pairs, share found, share removed) of each damage."""
     rules = {SHIFTED: {"misaligned"}} | {n: rules for n, (_, rules) in DAMAGES.items()}
     dropped = examination.dropped_p
     rows = []
-    for name, places in done.items():
+    for name, places in damaged.items():
         if not places:
             continue
         bits = np.uint64(sum(BIT[rule] for rule in rules[name]))
@@ -323,16 +325,18 @@ def damaged_text(args) -> None:
         for place in (args.input, args.dev)
     )
     clean = clean[: args.lines or None]
-    before = false_alarms(examined(clean, dev, languages), set())
-    pairs, done = damage(Text(clean, dev, random.Random(args.seed)), args.share)
+    alarms_before = false_alarms(examined(clean, dev, languages), set())
+    pairs, damaged = damage(Text(clean, dev, random.Random(args.seed)), args.share)
     examination = examined(pairs, dev, languages)
     heads = "damage", "pairs", "found by its rule", "removed"
-    rows = [dict(zip(heads, r, strict=True)) for r in rows_of(examination, done)]
-    after = false_alarms(examination, {p for places in done.values() for p in places})
+    rows = [dict(zip(heads, r, strict=True)) for r in rows_of(examination, damaged)]
+    accused = false_alarms(
+        examination, {p for places in damaged.values() for p in places}
+    )
     alarms = [
-        {"rule": name, "undamaged pairs accused": share, "before": before[name]}
-        for name, share in after.items()
-        if share or before[name]
+        {"rule": name, "undamaged pairs accused": share, "before": alarms_before[name]}
+        for name, share in accused.items()
+        if share or alarms_before[name]
     ]
     print("\n".join([*measuring.markdown(alarms), ""]))
     measuring.publish(rows, args.output, undamaged=alarms)
@@ -340,25 +344,25 @@ def damaged_text(args) -> None:
 
 def made_up_text(args) -> None:
     """Prints memory and time for made-up pairs."""
-    before, began = megabytes("VmHWM"), time.process_time()
+    memory_before, began = megabytes("VmHWM"), time.process_time()
     corpus = made_up(args.pairs, args.words)
-    made = sum(1 for _ in corpus.pairs())
+    pair_count = sum(1 for _ in corpus.pairs())
     making = time.process_time() - began  # the text is made anew in each reading
     started, began = time.monotonic(), time.process_time()
     dev = [*made_up(3_000, args.words, seed=1).pairs()]
-    examination = Examination([corpus], [Reference("dev", dev)])
+    examination = Examination([corpus], [ReferenceSet("dev", dev)])
     content = findings(examination, LANGUAGES)
     if args.fix:
         write_fix(examination, Path(args.fix), LANGUAGES)
     seconds, cpu = time.monotonic() - started, time.process_time() - began
     row = {
-        "pairs": made,
+        "pairs": pair_count,
         "peak MiB": megabytes("VmHWM"),  # None without /proc
-        "MiB before": before,
+        "MiB before": memory_before,
         "seconds": seconds,
         "CPU seconds": cpu,
         "of these, to make the text once": making,
-        "pairs/s": made / seconds,
+        "pairs/s": pair_count / seconds,
         "removed": content["dropped"],
     }
     measuring.publish([row], args.output)

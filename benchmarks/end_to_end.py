@@ -53,12 +53,12 @@ def grouped_by_length(
     order = order[np.lexsort((source_p[order], target_p[order]))]
     batches, batch, longest = [], [], 0
     for pair in order:
-        grown = max(longest, source_p[pair], target_p[pair])
-        if batch and (len(batch) + 1) * grown > batch_tokens:
+        new_longest = max(longest, source_p[pair], target_p[pair])
+        if batch and (len(batch) + 1) * new_longest > batch_tokens:
             batches.append(np.array(batch))
-            batch, grown = [], max(source_p[pair], target_p[pair])
+            batch, new_longest = [], max(source_p[pair], target_p[pair])
         batch.append(pair)
-        longest = grown
+        longest = new_longest
     batches.append(np.array(batch))
     return [batches[i] for i in random.permutation(len(batches))]
 
@@ -79,9 +79,10 @@ class OurEpoch:
         self.config, self.pairs = config, pairs
         self.trainer = Trainer(config, vocab_size)
         self.plan = plan_for(pairs, config.data, config.train.seed, epoch=0)
-        first = {int(shape): i for i, shape in enumerate(self.plan.shape_b)}
+        batch_of_shape = {int(shape): i for i, shape in enumerate(self.plan.shape_b)}
         self.trainer.rate(
-            fill(self.plan[i], pairs.source, pairs.target) for i in first.values()
+            fill(self.plan[i], pairs.source, pairs.target)
+            for i in batch_of_shape.values()
         )
         stream = feed(pairs, config.data, config.train.seed)
         self.stream = (batch for _, batch in stream)
@@ -132,10 +133,10 @@ class MarianEpoch:
         """Real tokens / computed tokens."""
         lengths = self.pairs.source.lengths, self.pairs.target.lengths
         real = sum(int(side.sum()) for side in lengths)
-        made = sum(
+        computed = sum(
             len(b) * int(side[b].max()) for b in self.batches for side in lengths
         )
-        return real / made
+        return real / computed
 
     def part(self, number: int, parts: int) -> float:
         """Trains on one part of `parts`; returns real tokens per second."""

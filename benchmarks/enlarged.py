@@ -46,7 +46,7 @@ def enlarged(translator: Translator) -> Translator:
     # multiplied by the root of its width.
     once = math.sqrt(small.width / WIDTH)
 
-    def grown(path, shape, summed) -> np.ndarray:
+    def enlarged_leaf(path, shape, summed) -> np.ndarray:
         x, added = translator.parameters, False
         keys = [part.key for part in path]
         for key in keys:
@@ -64,7 +64,7 @@ def enlarged(translator: Translator) -> Translator:
             else x / math.prod(times[axis] for axis in summed)
         )
 
-    parameters = jax.tree.map_with_path(grown, built.shapes, built.summed)
+    parameters = jax.tree.map_with_path(enlarged_leaf, built.shapes, built.summed)
     config = dataclasses.replace(translator.config, model=model)
     return Translator(config, translator.vocabulary, built, parameters, (0,))
 
@@ -80,11 +80,14 @@ def write(workdir: str, folder: Path, lines: list[str]) -> None:
     """
     small = Translator.load(workdir)
     base = enlarged(small)
-    made = [[t.text for t in each.translate(lines, beam=1)] for each in (small, base)]
-    same = sum(a == b for a, b in zip(*made, strict=True))
-    if same < AGREE * len(lines):
+    translations = [
+        [t.text for t in translator.translate(lines, beam=1)]
+        for translator in (small, base)
+    ]
+    equal_lines = sum(a == b for a, b in zip(*translations, strict=True))
+    if equal_lines < AGREE * len(lines):
         raise UserError(
-            f"--base: enlarged, the model of {workdir} translates {same} of "
+            f"--base: enlarged, the model of {workdir} translates {equal_lines} of "
             f"{len(lines)} lines as before; want a pre-norm Transformer with tied "
             "embeddings"
         )

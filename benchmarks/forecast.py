@@ -82,8 +82,8 @@ def row(name: str, cost: dict, peak: float, sheet: float | None) -> dict:
     }
 
 
-def _ratio(measured: float | None, other: float | None) -> float | None:
-    return measured / other if measured and other else None
+def _ratio(measured: float | None, expected: float | None) -> float | None:
+    return measured / expected if measured and expected else None
 
 
 def products(sizes: list[str]) -> dict[str, float]:

@@ -50,36 +50,36 @@ class GoldLinks(NamedTuple):
 def gold_links(split: str, count: int | None = None) -> list[GoldLinks]:
     """Links English and German units of the sentences that `corpus.pairs` returns."""
     drawn = sentences(split, count=count)
-    return [_links(one.tree("en"), one.tree("de")) for one in drawn]
+    return [_links(sentence.tree("en"), sentence.tree("de")) for sentence in drawn]
 
 
 def _links(english: Tree, german: Tree) -> GoldLinks:
     sure, possible = set(), set()
     sides = [list(_words(tree)) for tree in (english, german)]
-    for here, there, order in ((*sides, 1), (*sides[::-1], -1)):
+    for own_side, other_side, order in ((*sides, 1), (*sides[::-1], -1)):
         units_of = collections.defaultdict(list)
-        for numbers, keys, _ in there:
+        for numbers, keys, _ in other_side:
             for key in keys:
                 units_of[key] += numbers
-        for numbers, keys, owner_keys in here:
-            same = [n for key in keys for n in units_of[key]]
+        for numbers, keys, owner_keys in own_side:
+            partners = [n for key in keys for n in units_of[key]]
             owners = [n for key in owner_keys for n in units_of[key]]
             role = keys[0][1] if keys else ""
-            if role == "particle" and not same:
-                same = owners
-            if role == "verb" or not same:
+            if role == "particle" and not partners:
+                partners = owners
+            if role == "verb" or not partners:
                 possible |= {(u, n)[::order] for u in numbers for n in owners}
-            sure |= {(u, n)[::order] for u in numbers for n in same}
+            sure |= {(u, n)[::order] for u in numbers for n in partners}
     return GoldLinks(sorted(sure), sorted(sure | possible))
 
 
 def _words(tree: Tree) -> Iterator[tuple[list[int], list, list]]:
     """Yields the numbers of each word's units, and its `_keys`."""
-    count, before = 0, ""
+    count, previous = 0, ""
     for tag, text, *place in _leaves(tree, "", None, None):
         # "'s" has two units; "can not" is written as one word.
-        added = 0 if (before.lower(), text) == ("can", "not") else len(units(text))
-        count, before = count + added, text
+        added = 0 if (previous.lower(), text) == ("can", "not") else len(units(text))
+        count, previous = count + added, text
         yield [*range(count - (added or 1), count)], *_keys(tag, text, *place)
 
 
@@ -102,7 +102,7 @@ def _keys(label: str, text: str, parent: str, meaning, clause: Clause | None):
         return [(id(meaning), tag)] * isinstance(label, Label), []
     names = [f"{tag}-{feature}" for feature in features]
     role = next((ROLES[name] for name in names if name in ROLES), ROLES.get(tag))
-    here = id(meaning)
+    key = id(meaning)
     if text == "many":
         role = "determiner"
     elif role == "be" and clause.verb is be:
@@ -110,21 +110,21 @@ def _keys(label: str, text: str, parent: str, meaning, clause: Clause | None):
     elif role == "adjective" and parent == "ADJP":
         role = "predicate"
     elif role == "preposition" and parent.startswith(("PP-object", "WHPP")):
-        role, here = "particle", id(clause)
+        role, key = "particle", id(clause)
         if clause.verb.frame == "ditransitive, to":  # explains it to him: ihm
-            return [], [(id(clause.dative), "head"), (here, "pronoun")]
+            return [], [(id(clause.dative), "head"), (key, "pronoun")]
     if parent.startswith(("NP-owner", "NP-genitive")):
-        return [(here, f"owner {role}")], [(here, "owner head")]
-    keys, owners = [(here, role)], [(here, "head")]
+        return [(key, f"owner {role}")], [(key, "owner head")]
+    keys, owners = [(key, role)], [(key, "head")]
     if role == "verb":
-        owners = [(here, "particle")] if clause.verb.prefix else []
+        owners = [(key, "particle")] if clause.verb.prefix else []
     elif role in ("particle", "have", "be", "to"):
-        owners = [(here, "verb")] + [(here, "modal")] * (role != "particle")
+        owners = [(key, "verb")] + [(key, "modal")] * (role != "particle")
     if tag == "APPRART":  # im: in the
-        noun = id(meaning.phrase) if isinstance(meaning, Adjunct) else here
+        noun = id(meaning.phrase) if isinstance(meaning, Adjunct) else key
         keys.append((noun, "determiner"))
     elif tag == "VVIZU":  # einzukaufen: to go shopping
-        keys.append((here, "to"))
+        keys.append((key, "to"))
     elif tag == "PIAT" and text.lower().startswith("kein"):
         if getattr(meaning, "determiner", "no") != "no":  # not a
             keys.append((id(clause), "not"))

@@ -77,8 +77,8 @@ class Padded:
     def efficiency(self, batches) -> float:
         """Real tokens / computed tokens, source and target together."""
         real = self.pairs.source.offsets[-1] + self.pairs.target.offsets[-1]
-        each = self.rows * self.bounds
-        return real / sum(2 * int(each[bucket]) for bucket, _ in batches)
+        batch_sizes = self.rows * self.bounds
+        return real / sum(2 * int(batch_sizes[bucket]) for bucket, _ in batches)
 
     def feed(self) -> Iterator[HostBatch]:
         """Yields the batches of an epoch again and again."""
@@ -182,12 +182,12 @@ def measure(
 PAGE = 4_096  # bytes that are read from a file at a time
 
 
-def of_a_host(pairs: Pairs, config: Config, hosts: int, batches: int) -> None:
+def measure_one_host(pairs: Pairs, config: Config, hosts: int, batches: int) -> None:
     """Prints what one of several hosts plans, fills and reads, by simulation."""
-    before = megabytes("VmRSS")
+    memory_before = megabytes("VmRSS")
     lap = Stopwatch()
     plan = plan_for(pairs, config.data, config.train.seed, 0)
-    seconds, grown = lap(), megabytes("VmRSS") - before
+    seconds, growth = lap(), megabytes("VmRSS") - memory_before
 
     def share(layout: Layout) -> Layout:
         return layout.only(layout.row_p < -(-layout.shape.rows // hosts))
@@ -196,23 +196,23 @@ def of_a_host(pairs: Pairs, config: Config, hosts: int, batches: int) -> None:
     stream = (batch for _, batch in feed(pairs, data, config.train.seed, share=share))
     rate = feed_rate(stream, batches)
     mine_p = np.concatenate([share(layout).pair_p for layout in plan])
-    touched = stored = own = 0
+    touched = stored = sentence_bytes = 0
     for side in (pairs.source, pairs.target):
         first_p, end_p = (2 * side.offsets[mine_p + i] for i in (0, 1))  # in bytes
         pages = np.zeros(int(2 * side.offsets[-1]) // PAGE + 1, bool)
         for at_p in (first_p, end_p - 1):  # a sentence is on two pages at most
             pages[at_p // PAGE] = True
-        own += int((end_p - first_p).sum())
+        sentence_bytes += int((end_p - first_p).sum())
         touched += PAGE * int(pages.sum())
         stored += int(2 * side.offsets[-1])
     print(
         f"{len(pairs):,} pairs, {hosts} hosts, {len(plan):,} batches of "
         f"{plan.shapes[0].rows:,} rows\n"
-        f"planning an epoch: {seconds:.1f} s, {grown:,.0f} MB; peak of the process, "
+        f"planning an epoch: {seconds:.1f} s, {growth:,.0f} MB; peak of the process, "
         f"with {stored / 1e6:,.0f} MB of tokens in memory: {megabytes('VmHWM'):,.0f}\n"
         f"this host fills {rate / 1e6:.1f} million real tokens/s\n"
         f"in an epoch it reads pages of {touched / 1e6:,.0f} MB, of which "
-        f"{own / 1e6:,.0f} MB are its sentences, of {stored / 1e6:,.0f} MB"
+        f"{sentence_bytes / 1e6:,.0f} MB are its sentences, of {stored / 1e6:,.0f} MB"
     )
 
 
@@ -236,7 +236,7 @@ def main(_):
     else:
         (_, pairs), name = training_text(config.data), config.data.train
     if args.hosts > 1:
-        of_a_host(pairs, config, args.hosts, args.batches)
+        measure_one_host(pairs, config, args.hosts, args.batches)
     else:
         rows = measure(name, pairs, config, args.rounds, args.batches)
         publish(rows, args.output)

@@ -58,14 +58,14 @@ class BackOff:
         with open(file, encoding="utf-8") as lines:
             for line in lines:
                 # log10 of the probability, the words, and log10 of the weight, if any.
-                log_prob, *rest = line.rstrip("\n").split("\t")
-                if not rest:
+                log_prob, *fields = line.rstrip("\n").split("\t")
+                if not fields:
                     continue
-                *history, word = ngram = tuple(rest[0].split(" "))
+                *history, word = ngram = tuple(fields[0].split(" "))
                 self.order = max(self.order, len(ngram))
                 self._next.setdefault(tuple(history), {})[word] = 10 ** float(log_prob)
-                if len(rest) > 1:
-                    self._weights[ngram] = 10 ** float(rest[1])
+                if len(fields) > 1:
+                    self._weights[ngram] = 10 ** float(fields[1])
 
     def prob(self, history: tuple[str, ...], word: str) -> float:
         """Returns the probability of a word after a history."""
@@ -124,9 +124,9 @@ def train(
         text.write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
         command = [lmplz, "-o", order, "-S", "1G", "-T", folder, "--vocab_pad", pieces]
         command += ["--discount_fallback", "--text", text, "--arpa", arpa]
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-        if done.returncode:
-            raise UserError(f"{lmplz} fails: {done.stderr.strip()[-500:]}")
+        process = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        if process.returncode:
+            raise UserError(f"{lmplz} fails: {process.stderr.strip()[-500:]}")
         return BackOff(arpa)
 
 

@@ -36,9 +36,11 @@ def main(_):
         for code in args.languages:
             lines = [*filter(str.strip, read_lines(side_file(prefix, code)))]
             guesses = [guess(line) for line in lines[: args.lines]]
-            right = np.array([each.code == code for each in guesses])
-            sure = np.array([each.confidence >= 0.9 for each in guesses])
-            stay = np.mean([each.among < Settings.min_served for each in guesses])
+            right = np.array([identified.code == code for identified in guesses])
+            sure = np.array([identified.confidence >= 0.9 for identified in guesses])
+            stay = np.mean(
+                [identified.among < Settings.min_served for identified in guesses]
+            )
             row = {"set": prefix.name, "language": code, "lines": len(guesses)}
             if code in args.served:
                 row |= {"right": right.mean(), "sure": sure.mean()}

@@ -55,13 +55,13 @@ def attention(function: str, positions: str, length: int, repeats: int):
     module = Attention(config, jax.random.key(0))
     position = POSITIONS[positions](config, True, jax.random.key(1))
     tokens = jnp.arange(length)[None]
-    at = Tokens(jnp.ones_like(tokens), tokens)
-    mask = Mask(at, at, causal=True, aligned=True)
+    row_tokens = Tokens(jnp.ones_like(tokens), tokens)
+    mask = Mask(row_tokens, row_tokens, causal=True, aligned=True)
     definition, state = nnx.split(module)
 
     def loss(state, x_btd):
         module = nnx.merge(definition, state)
-        kv = module.keys_values(x_btd, at, position)
+        kv = module.keys_values(x_btd, row_tokens, position)
         return jnp.sum(module(x_btd, kv, mask, position) ** 2)
 
     compute = jax.jit(jax.value_and_grad(loss, (0, 1)))
@@ -84,9 +84,9 @@ def training(function: str, positions: str, length: int, repeats: int):
 
 
 def _measured(compute, repeats: int) -> tuple[float, float | None]:
-    before = megabytes("VmRSS")
+    memory_before = megabytes("VmRSS")
     seconds = median_seconds(compute, repeats)
-    return seconds, before and megabytes("VmHWM") - before
+    return seconds, memory_before and megabytes("VmHWM") - memory_before
 
 
 def by_length(args) -> None:
@@ -111,26 +111,29 @@ def by_kernel(args) -> None:
     rows = []
     for length in map(int, args.lengths):
         qkv, mask = attention_inputs(max(1, args.tokens // length), length)
-        rest = (
+        further_inputs = (
             mask,
             Position(ModelConfig(), True, jax.random.key(0)),
             Dropout(0.0, None),
         )
         names = ["fused", "dense"]
-        if kernel_for(qkv[0], KV(*qkv[1:]), *rest) is None:
+        if kernel_for(qkv[0], KV(*qkv[1:]), *further_inputs) is None:
             device = jax.devices()[0].device_kind
             say(f"warning: {device} has no fused kernel for rows of {length}")
             names = ["dense"]
-        calls = {n: partial(gradient(ATTENTION[n].attend, rest), *qkv) for n in names}
+        calls = {
+            n: partial(gradient(ATTENTION[n].attend, further_inputs), *qkv)
+            for n in names
+        }
         medians = measuring.alternate(
             {n: partial(median_seconds, call, 3) for n, call in calls.items()},
             args.rounds,
         )
-        of_length = {"tokens a row": length, "rows": len(qkv[0])}
-        of_length |= {f"{name} ms": 1e3 * medians[name] for name in names}
+        row = {"tokens a row": length, "rows": len(qkv[0])}
+        row |= {f"{name} ms": 1e3 * medians[name] for name in names}
         if "fused" in medians:
-            of_length["times as fast"] = medians["dense"] / medians["fused"]
-        rows.append(of_length)
+            row["times as fast"] = medians["dense"] / medians["fused"]
+        rows.append(row)
     measuring.publish(rows, args.output)
 
 
@@ -139,15 +142,15 @@ def attention_inputs(rows: int, length: int) -> tuple[list[jax.Array], Mask]:
     rngs, shape = jax.random.split(jax.random.key(0), 3), (rows, length, 8, 64)
     arrays = [jax.random.normal(rng, shape, jnp.bfloat16) for rng in rngs]
     position = jnp.broadcast_to(jnp.arange(length), (rows, length))
-    at = Tokens(jnp.ones_like(position), position)
-    return arrays, Mask(at, at, causal=True, aligned=True)
+    row_tokens = Tokens(jnp.ones_like(position), position)
+    return arrays, Mask(row_tokens, row_tokens, causal=True, aligned=True)
 
 
-def gradient(attend: Callable, rest: tuple) -> Callable:
+def gradient(attend: Callable, further_inputs: tuple) -> Callable:
     """The gradient by queries, keys and values of a sum over the results."""
 
     def total(q, k, v):
-        return attend(q, KV(k, v), *rest).astype(jnp.float32).sum()
+        return attend(q, KV(k, v), *further_inputs).astype(jnp.float32).sum()
 
     return jax.jit(jax.grad(total, (0, 1, 2)))
 
@@ -165,13 +168,13 @@ def ours(b: int, t: int, d: int):
         states = nnx.merge(definition, state)(x_btd, segment_bt)
         return jnp.sum(jnp.square(states.hidden))
 
-    forward, both = jax.jit(loss), jax.jit(jax.value_and_grad(loss, (0, 1)))
+    forward, with_gradient = jax.jit(loss), jax.jit(jax.value_and_grad(loss, (0, 1)))
     began = time.perf_counter()
-    jax.block_until_ready(both(state, x_btd))
+    jax.block_until_ready(with_gradient(state, x_btd))
     seconds = time.perf_counter() - began
     jax.block_until_ready(forward(state, x_btd))
     return (
-        lambda: jax.block_until_ready(both(state, x_btd)),
+        lambda: jax.block_until_ready(with_gradient(state, x_btd)),
         lambda: jax.block_until_ready(forward(state, x_btd)),
         count(loss, state, x_btd),
         seconds,
@@ -189,7 +192,7 @@ def torchs(b: int, t: int, d: int):
         if device == "cuda":
             torch.cuda.synchronize()
 
-    def both():
+    def with_gradient():
         layer.zero_grad()
         x_btd.grad = None
         layer(x_btd)[0].square().sum().backward()
@@ -200,8 +203,8 @@ def torchs(b: int, t: int, d: int):
             layer(x_btd)[0].square().sum()
         wait()
 
-    both()
-    return both, forward
+    with_gradient()
+    return with_gradient, forward
 
 
 def rate(function) -> float:
@@ -215,16 +218,16 @@ def rate(function) -> float:
 
 def against_torch(args) -> None:
     """Prints the table of LSTM layers."""
-    others = measuring.chosen(args.peers, ["torch"], "peers")
-    torch = peers.need("torch")[0] if others else None
+    peer_names = measuring.chosen(args.peers, ["torch"], "peers")
+    torch = peers.need("torch")[0] if peer_names else None
     peaks = measuring.matrix_peaks("float32", torch, args.peak_sizes)
     rows = []
     for size in args.sizes:
         shape = tuple(map(int, size.split("x")))
-        both, forward, flops, seconds = ours(*shape)
+        with_gradient, forward, flops, seconds = ours(*shape)
         print(f"{size}: compiled in {seconds:.1f} s", flush=True)
-        contenders = {"ours": (both, forward)}
-        if others:
+        contenders = {"ours": (with_gradient, forward)}
+        if peer_names:
             contenders["torch"] = torchs(*shape)
         for i, (work, products) in enumerate((("with gradients", 3), ("forward", 1))):
             medians = measuring.alternate(

@@ -173,15 +173,15 @@ class Load:
             self.kept[number] = status, body.decode()
 
     async def client(self) -> None:
-        first = True
-        while not self.over():
+        is_first = True
+        while not self.is_over():
             number, self.next = self.next, self.next + 1
             began = time.perf_counter()
             await self.send(number, began)
-            if first and began >= self.start:
-                first, self.unanswered = False, self.unanswered - 1
+            if is_first and began >= self.start:
+                is_first, self.unanswered = False, self.unanswered - 1
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """True if a client has to send no more; then the clock has stopped."""
         if (count := self.job.get("count")) is not None:
             return self.next >= count
@@ -200,17 +200,17 @@ class Load:
         return cpu_seconds(pid) if pid else 0.0, time.process_time()
 
     async def arrivals(self, began: float) -> None:
-        rng, when = random.Random(self.job.get("seed", 0)), began
+        rng, arrival = random.Random(self.job.get("seed", 0)), began
         rate, regular = self.job["rate"], self.job.get("regular")
 
         def pause() -> float:
             return 1 / rate if regular else rng.expovariate(rate)
 
         async with asyncio.TaskGroup() as group:
-            while (when := when + pause()) < self.end:
-                await asyncio.sleep(max(0.0, when - time.perf_counter()))
+            while (arrival := arrival + pause()) < self.end:
+                await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
                 number, self.next = self.next, self.next + 1
-                group.create_task(self.send(number, when))
+                group.create_task(self.send(number, arrival))
             await asyncio.sleep(max(0.0, self.end - time.perf_counter()))
             self.stop_clock()
 
@@ -234,7 +234,7 @@ class Load:
         self.stop_clock()  # of a count
         start, end = self.start, self.end
         seconds = end - start
-        inside = [each for each in self.sent if start <= each[0] < end]
+        inside = [request for request in self.sent if start <= request[0] < end]
         answered = [b - a for a, b, status, _ in inside if status == 200]
         lines = sum(
             n * max(0.0, min(b, end) - max(a, start)) / (b - a)

@@ -76,9 +76,9 @@ def made_up(count: int, words: int, seed: int = 0) -> Corpus:
             order = np.arange(len(drawn)) + rng.normal(0, 0.7, len(drawn))
             ends = np.cumsum(lengths)
             for n in range(min(PART, count - part * PART)):
-                here = slice(ends[n] - lengths[n], ends[n])
-                source = [vocabularies[0][w] for w in drawn[here]]
-                moved = drawn[here][np.argsort(order[here])]
+                sentence = slice(ends[n] - lengths[n], ends[n])
+                source = [vocabularies[0][w] for w in drawn[sentence]]
+                moved = drawn[sentence][np.argsort(order[sentence])]
                 target = [vocabularies[1][w] for w in moved]
                 if n % 100 == 0:
                     target = target[: len(target) // 3]

@@ -46,18 +46,18 @@ class Tagged(NamedTuple):
 
 def tagged(source: str, rng: np.random.Generator) -> Tagged:
     """Puts elements around random units, which do not overlap."""
-    spans, at, words = [], int(rng.integers(0, 3)), units(source)
-    while at < len(words):
-        end = min(len(words), at + int(rng.integers(1, LONGEST + 1)))
-        spans.append((at, end))
-        at = end + int(rng.integers(1, 6))
-    text, at = "", 0
+    spans, position, words = [], int(rng.integers(0, 3)), units(source)
+    while position < len(words):
+        end = min(len(words), position + int(rng.integers(1, LONGEST + 1)))
+        spans.append((position, end))
+        position = end + int(rng.integers(1, 6))
+    text, position = "", 0
     for n, (low, high) in enumerate(spans):
         begin, end = words[low][0], words[high - 1][1]
-        text += html.escape(source[at:begin])
+        text += html.escape(source[position:begin])
         text += f'<b id="{n}">{html.escape(source[begin:end])}</b>'
-        at = end
-    return Tagged(text + html.escape(source[at:]), spans)
+        position = end
+    return Tagged(text + html.escape(source[position:]), spans)
 
 
 def found_spans(text: str) -> dict[int, tuple[int, int]]:
@@ -87,10 +87,10 @@ def statistics(pair: Pair, tags: Tagged, gold: Links, aligned: Aligned) -> np.nd
         if not right:
             continue
         begin, end = spans[n]
-        found = {t for t, (a, _) in enumerate(aligned.target) if begin <= a < end}
+        linked = {t for t, (a, _) in enumerate(aligned.target) if begin <= a < end}
         place = aligned.target[min(right)][0], aligned.target[max(right)][1]
-        sizes = (len(found) + len(right)) / 2
-        counts += spans[n] == place, 1, len(found & right), sizes
+        sizes = (len(linked) + len(right)) / 2
+        counts += spans[n] == place, 1, len(linked & right), sizes
     return counts
 
 
@@ -115,9 +115,9 @@ def row(
       gold, links: gold links of each pair, and those that the tags are placed by.
     """
     table = []
-    for n, (pair, right, found) in enumerate(zip(pairs, gold, links, strict=True)):
+    for n, (pair, right, guess) in enumerate(zip(pairs, gold, links, strict=True)):
         tags = tagged(pair[0], np.random.default_rng(n))
-        aligned = Aligned(units(pair[0]), units(pair[1]), [*found])
+        aligned = Aligned(units(pair[0]), units(pair[1]), [*guess])
         table.append(statistics(pair, tags, right, aligned))
     counts_nk = np.array(table)
     cells = {"links": name}
@@ -145,16 +145,16 @@ def main(_):
     corpus = test_sets(args, translator.config)[0]
     pairs, gold = alignment.with_gold(corpus, args.gold)
     pairs, gold = pairs[: args.lines or None], gold[: args.lines or None]
-    sure = [each.sure for each in gold]
+    sure = [line.sure for line in gold]
     text = [tuple(map(alignment.words, pair)) for pair in pairs]
     links = {
         "gold": sure,
-        "attention": [each.links for each in translator.align_units(pairs)],
+        "attention": [line.links for line in translator.align_units(pairs)],
         "Aligner": align_words(text, len(text)),
         "all at the end": [()] * len(pairs),
         "by proportion": list(map(by_proportion, pairs)),
     }
-    rows = [row(name, pairs, sure, found) for name, found in links.items()]
+    rows = [row(name, pairs, sure, linked) for name, linked in links.items()]
     measuring.publish(rows, args.output, test=corpus.spec, gold=args.gold)
 
 

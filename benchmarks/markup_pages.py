@@ -23,7 +23,7 @@ from t2t_jax.extensions.decoding.preserving import Report
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.output_files import write_file
 
-PLACED = "elements", "pieces", "split", "emptied", "unpaired"  # of `Document.report`
+PLACED = "elements", "pieces", "split", "emptied", "unpaired"  # of the report
 FRAME = '<iframe sandbox="" style="width:49%;height:40em" srcdoc="{}"></iframe>'
 
 
@@ -48,7 +48,7 @@ def main(_):
         raise UserError(f"--pages={args.pages} has no HTML file")
     translator = Translator.load(workdirs_of(args), args.checkpoint, args.dtype)
     rows: list[dict] = []
-    shown = ["<!DOCTYPE html><meta charset=utf-8><title>Translated pages</title>"]
+    page_lines = ["<!DOCTYPE html><meta charset=utf-8><title>Translated pages</title>"]
     for file in files:
         page, report, began = read_text(file), Report(), time.monotonic()
         options = {"markup": "html", "split": "sentences", "placeholders": True}
@@ -58,14 +58,16 @@ def main(_):
         added = tags(translated) - tags(page)
         placed = {name: report.markup[name] for name in PLACED}
         counts = {"lost": lost.total(), "added": added.total(), **placed}
-        told = ", ".join(f"{n} {what}" for what, n in counts.items())
+        counted = ", ".join(f"{n} {kind}" for kind, n in counts.items())
         seconds = time.monotonic() - began
         all_tags = tags(page).total()
         rows.append({"page": file.name, "tags": all_tags, "seconds": seconds} | counts)
-        frames = (FRAME.format(html.escape(each)) for each in (page, translated))
-        shown += [f"<h2>{html.escape(file.name)}</h2><p>{told}</p>", *frames]
+        frames = (
+            FRAME.format(html.escape(document)) for document in (page, translated)
+        )
+        page_lines += [f"<h2>{html.escape(file.name)}</h2><p>{counted}</p>", *frames]
     if args.html:
-        write_file(Path(args.html), "\n".join(shown).encode())
+        write_file(Path(args.html), "\n".join(page_lines).encode())
     measuring.publish(rows, args.output)
 
 

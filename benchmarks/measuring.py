@@ -75,7 +75,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is; None without a peer."""
+        """Ours by the peer, so that more is better; None without a peer."""
         if not self.peer or not self.ours:
             return None
         ratio = self.ours / self.peer
@@ -92,13 +92,13 @@ def rows_of(
     work: str, unit: str, medians: Mapping[str, float], ours="ours", **common
 ) -> list[Row]:
     """Builds a row for each peer of some medians, or one row if there is no peer."""
-    mine = medians[ours]
+    our_rate = medians[ours]
     rows = [
-        Row(work, unit, mine, peer=rate, peer_name=NAMES.get(name, name), **common)
+        Row(work, unit, our_rate, peer=rate, peer_name=NAMES.get(name, name), **common)
         for name, rate in medians.items()
         if name != ours
     ]
-    return rows or [Row(work, unit, mine, **common)]
+    return rows or [Row(work, unit, our_rate, **common)]
 
 
 def turns(
@@ -111,8 +111,8 @@ def turns(
     """
     names, results = list(contenders), {name: [] for name in contenders}
     for number in range(rounds):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
             gc.collect()  # not during somebody's measurement
             time.sleep(pause)
             results[name].append(contenders[name]())
@@ -131,10 +131,10 @@ def alternate_with_peak(
     contenders: Mapping[str, Callable[[], float]], rounds: int, *products
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Medians as of `alternate`, and matrix peaks, the higher of before and after."""
-    before = matrix_peaks(*products)
+    early = matrix_peaks(*products)
     medians = alternate(contenders, rounds)
-    after = matrix_peaks(*products)
-    return medians, {name: max(before[name], after[name]) for name in before}
+    late = matrix_peaks(*products)
+    return medians, {name: max(early[name], late[name]) for name in early}
 
 
 class Stopwatch:
@@ -144,14 +144,14 @@ class Stopwatch:
         self._last = time.perf_counter()
 
     def __call__(self) -> float:
-        last, self._last = self._last, time.perf_counter()
-        return self._last - last
+        previous, self._last = self._last, time.perf_counter()
+        return self._last - previous
 
 
 def with_interval(name: str, measure: Measure, statistics_nk: np.ndarray) -> dict:
     """Cells of a row: a score, and its 95% interval by bootstrap over the examples."""
     bound = bounds(measure.of(sampled_sums(statistics_nk)))
-    low, high = (f"{each:.{measure.digits}f}" for each in bound)
+    low, high = (f"{limit:.{measure.digits}f}" for limit in bound)
     score = measured(measure, statistics_nk)
     return {name: score, f"{name} interval": f"[{low}, {high}]"}
 
@@ -248,11 +248,11 @@ def define_flags(rounds: int | None = 5) -> None:
 
 def chosen(names: Iterable[str], available: Iterable[str], flag: str) -> list[str]:
     """Checks the names given to a flag; drops empty ones."""
-    available, kept = list(available), [name for name in names if name]
-    for name in kept:
+    available, wanted_names = list(available), [name for name in names if name]
+    for name in wanted_names:
         if name not in available:
             raise UserError(f"--{flag}={name!r}{did_you_mean(name, available)}")
-    return kept
+    return wanted_names
 
 
 def begin(args: flags.FlagValues) -> None:
@@ -286,13 +286,13 @@ def markdown(rows: Sequence[dict]) -> list[str]:
     names = [
         name for name in rows[0] if any(row[name] not in ("", None) for row in rows)
     ]
-    left = [
+    aligned = [
         column
         for column, name in enumerate(names)
         if any(isinstance(row[name], str) for row in rows)
     ]
     cells = [[_cell(row[name]) for name in names] for row in rows]
-    return markdown_table([name.replace("_", " ") for name in names], cells, left)
+    return markdown_table([name.replace("_", " ") for name in names], cells, aligned)
 
 
 def _cell(value) -> str:

@@ -36,10 +36,10 @@ def main(_):
     tokenized = side_file(folder / "test_2016_flickr.lc.norm.tok", "de")
     papers = list(read_lines(tokenized))
     translations = list(read_lines(Path(args.translations)))
-    ours = lower_tokenized(references, "de")
-    same = sum(a == b for a, b in zip(ours, papers, strict=True))
-    print(f"protocol: {same:,} of {len(papers):,} reference lines reproduced\n")
-    if same != len(papers):
+    our_lines = lower_tokenized(references, "de")
+    alike = sum(a == b for a, b in zip(our_lines, papers, strict=True))
+    print(f"protocol: {alike:,} of {len(papers):,} reference lines reproduced\n")
+    if alike != len(papers):
         raise UserError(
             f"{folder}: the tokenized reference has another protocol; take "
             "data/task1/tok of github.com/multi30k/dataset"

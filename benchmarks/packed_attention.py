@@ -32,32 +32,32 @@ from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 
 
-def looped(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
+def looped(q_bthk: Array, kv: KV, mask: Mask, longest: int) -> Array:
     """`by_sentence` as a loop over the sentences, outside `jax.jit`."""
     y_bthk = jnp.zeros_like(q_bthk)
     (q_length, q_offset), (k_length, k_offset) = (
-        jax.tree.map(np.asarray, sentence_attention.sentences(tokens.segment, most))
+        jax.tree.map(np.asarray, sentence_attention.sentences(tokens.segment, longest))
         for tokens in (mask.query, mask.key)
     )
     for b, m in np.argwhere(q_length > 0):
-        at = slice(q_offset[b, m], q_offset[b, m] + q_length[b, m])
+        sentence = slice(q_offset[b, m], q_offset[b, m] + q_length[b, m])
         keys = slice(k_offset[b, m], k_offset[b, m] + k_length[b, m])
         y_1thk = jax.nn.dot_product_attention(
-            q_bthk[b : b + 1, at],
+            q_bthk[b : b + 1, sentence],
             kv.k_bshk[b : b + 1, keys],
             kv.v_bshk[b : b + 1, keys],
             is_causal=mask.causal,
         )
-        y_bthk = y_bthk.at[b, at].set(y_1thk[0])
+        y_bthk = y_bthk.at[b, sentence].set(y_1thk[0])
     return y_bthk
 
 
-def with_mask(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
+def with_mask(q_bthk: Array, kv: KV, mask: Mask, longest: int) -> Array:
     """The call that training makes today."""
     return kernels.cudnn(q_bthk, kv, mask)
 
 
-def plain(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
+def plain(q_bthk: Array, kv: KV, mask: Mask, longest: int) -> Array:
     """Attention by its formula, in float32."""
     q_bthk, kv = jax.tree.map(lambda x: x.astype(jnp.float32), (q_bthk, kv))
     return dense(q_bthk, kv, mask, NO_POSITION, Dropout(0.0, None))
@@ -79,26 +79,27 @@ def packed_rows(rng: np.random.Generator, rows: int, lengths: tuple[int, int]):
             for segment_bt, begin, end in zip(segments, begin_2, end_2, strict=True):
                 segment_bt[row, begin:end] = number
             begin_2 = end_2
-    most = int(max(segment_bt.max() for segment_bt in segments))
-    return [Tokens(jnp.asarray(x), jnp.zeros_like(x)) for x in segments], most
+    longest = int(max(segment_bt.max() for segment_bt in segments))
+    return [Tokens(jnp.asarray(x), jnp.zeros_like(x)) for x in segments], longest
 
 
-def gradient(attend: Callable, mask: Mask, most: int) -> Callable:
+def gradient(attend: Callable, mask: Mask, longest: int) -> Callable:
     """(queries, keys and values) -> a loss over real tokens and its gradients."""
     real_bt11 = (mask.query.segment > 0)[..., None, None]
 
     def loss(q_bthk, kv):
-        y_bthk = attend(q_bthk, kv, mask, most).astype(jnp.float32)
+        y_bthk = attend(q_bthk, kv, mask, longest).astype(jnp.float32)
         return jnp.sum(jnp.where(real_bt11, y_bthk, 0) ** 2)
 
     return jax.value_and_grad(loss, (0, 1))
 
 
-def check(name: str, got, want, tolerance: float) -> None:
+def check(name: str, computed, expected, tolerance: float) -> None:
     """Raises UserError if arrays differ by more than a share of the largest entry."""
-    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        one, other = (np.asarray(x, np.float32) for x in (one, other))
-        apart = np.abs(one - other).max() / np.abs(other).max()
+    trees = jax.tree.leaves(computed), jax.tree.leaves(expected)
+    for leaves in zip(*trees, strict=True):
+        x, y = (np.asarray(leaf, np.float32) for leaf in leaves)
+        apart = np.abs(x - y).max() / np.abs(y).max()
         if not apart <= tolerance:
             raise UserError(
                 f"{name}: attention by sentences differs from that by its formula by "
@@ -121,7 +122,7 @@ def main(_):
     args = flags.FLAGS
     measuring.begin(args)
     rng = np.random.default_rng(0)
-    (source, target), most = packed_rows(rng, args.rows, 2 * (args.length,))
+    (source, target), longest = packed_rows(rng, args.rows, 2 * (args.length,))
     capable = is_capable(jax.devices()[0])
     rows = []
     for name, query, key, causal in (
@@ -133,19 +134,19 @@ def main(_):
         shape = args.rows, args.length, args.heads, args.width
         q, k, v = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for _ in range(3))
         arrays = q, KV(k, v)
-        want = jax.jit(gradient(plain, mask, most))(*arrays)
+        expected = jax.jit(gradient(plain, mask, longest))(*arrays)
         if not capable:
-            check(name, gradient(looped, mask, most)(*arrays), want, 0.05)
+            check(name, gradient(looped, mask, longest)(*arrays), expected, 0.05)
             rows.append({"attention": name, "call": "a loop over sentences"})
             continue
         calls = {
             "by sentences": jax.jit(
-                gradient(sentence_attention.by_sentence, mask, most)
+                gradient(sentence_attention.by_sentence, mask, longest)
             ),
-            "with a mask": jax.jit(gradient(with_mask, mask, most)),
+            "with a mask": jax.jit(gradient(with_mask, mask, longest)),
         }
         for call in calls.values():
-            check(name, call(*arrays), want, 0.05)
+            check(name, call(*arrays), expected, 0.05)
 
         def milliseconds(call, arrays=arrays):
             began = time.perf_counter()

@@ -167,14 +167,14 @@ def opened(browser, file: Path) -> dict[str, float]:
     def heap() -> float:
         session.send("HeapProfiler.collectGarbage")
         metrics = session.send("Performance.getMetrics")["metrics"]
-        return {each["name"]: each["value"] for each in metrics}["JSHeapUsedSize"] / 1e6
+        return {m["name"]: m["value"] for m in metrics}["JSHeapUsedSize"] / 1e6
 
-    first = heap()
+    first_heap = heap()
     page.evaluate(SCROLL)
     figures = {
         "first paint, ms": min(paints),
         "translation drawn, ms": drawn,
-        "heap, MB": first,
+        "heap, MB": first_heap,
         "heap after all views, MB": heap(),
     }
     page.close()
@@ -220,24 +220,24 @@ def main(_):
 
 def rows_of(work, bound, size, seconds) -> list[measuring.Row]:
     """Rows of a page's size, with its bound, and of the seconds of `explain`."""
-    beside = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
-    first, again = seconds
+    bounds = {"peer": bound / 1e3, "peer_name": "bound"} if bound else {}
+    initial, repeated = seconds
     return [
-        _row(work, "size", "kB", size / 1e3, **beside),
-        _row(work, "explain", "s", first, peer=again, peer_name="again"),
+        _row(work, "size", "kB", size / 1e3, **bounds),
+        _row(work, "explain", "s", initial, peer=repeated, peer_name="again"),
     ]
 
 
 def rows_of_browser(work: str, rounds: list[dict[str, float]]) -> list[measuring.Row]:
     """Rows of the medians of what `opened` returned."""
     return [
-        _row(work, *named.rsplit(", ", 1), median(each[named] for each in rounds))
+        _row(work, *named.rsplit(", ", 1), median(opening[named] for opening in rounds))
         for named in rounds[0]
     ]
 
 
-def _row(work: str, what: str, unit: str, value: float, **beside) -> measuring.Row:
-    return measuring.Row(f"{work}: {what}", unit, value, more_is_better=False, **beside)
+def _row(work: str, name: str, unit: str, value: float, **extra) -> measuring.Row:
+    return measuring.Row(f"{work}: {name}", unit, value, more_is_better=False, **extra)
 
 
 if __name__ == "__main__":

@@ -239,12 +239,12 @@ class HuggingFace:
                 decoder_start_token_id=bos,
             )
             with self.torch.inference_mode():
-                made = self.model.generate(
+                generated = self.model.generate(
                     tokens.to(self.device),
                     attention_mask=mask.to(self.device),
                     generation_config=options,
                 ).cpu()
-            for i, row in zip(part, made.tolist(), strict=True):
+            for i, row in zip(part, generated.tolist(), strict=True):
                 outputs[i] = until_end(row[1:], eos)
         return [outputs[i] for i in range(len(sources))]
 
@@ -261,9 +261,9 @@ class OursInt8:
         self.megabytes = tree_bytes(parameters) / 1e6
 
     def __call__(self, sources: Tokens) -> Tokens:
-        found = self._translator.translate_ids(sources, beam=self.search.beam)
+        hypotheses = self._translator.translate_ids(sources, beam=self.search.beam)
         eos = self._translator.vocabulary.eos
-        return [until_end(each.tokens, eos) for each in found]
+        return [until_end(hypothesis.tokens, eos) for hypothesis in hypotheses]
 
 
 def until_end(tokens: Sequence[int], eos: int) -> list[int]:
@@ -301,9 +301,9 @@ class CTranslate2:
                     device="cuda" if on_gpu else "cpu",
                     compute_type="float16" if on_gpu and weights != "int8" else weights,
                     inter_threads=batches,
-                    intra_threads=each,
+                    intra_threads=threads_each,
                 )
-                for batches, each in threads
+                for batches, threads_each in threads
             ]
         self.translator, self.search = self.translators[0], search
 

@@ -73,10 +73,10 @@ def drawn(works: dict[str, dict]):
         order = sorted(rates, key=rates.get)
         colours = [OURS if system == "t2t_jax" else THEIRS for system in order]
         axis.barh(order, [rates[system] for system in order], color=colours)
-        for at, system in enumerate(order):
+        for place, system in enumerate(order):
             rate = rates[system]
             label = f" {rate:,.0f}" if rate >= 100 else f" {rate:.3g}"
-            axis.text(rate, at, label, va="center", size=8)
+            axis.text(rate, place, label, va="center", size=8)
         end = max(rates.values()) * 1.18  # room for the longest bar's number
         if limit and limit <= 3 * end:  # a farther limit would squeeze the bars
             end = max(end, limit * 1.05)

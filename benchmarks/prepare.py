@@ -110,29 +110,29 @@ def compared(part: str, data: DataConfig, model: Path, rounds: int) -> list:
     """Measures ours and SentencePiece alone in turns; returns the medians as rows."""
     from benchmarks.measuring import Row, turns  # not in the processes measured
 
-    both = dict(zip(("ours", "alone"), PARTS[part], strict=True))
+    contenders = dict(zip(("ours", "alone"), PARTS[part], strict=True))
     results = turns(
         {
             name: partial(in_own_process, measured, contender, data, model)
-            for name, contender in both.items()
+            for name, contender in contenders.items()
         },
         rounds,
     )
     medians = {
-        name: [median(column) for column in zip(*each, strict=True)]
-        for name, each in results.items()
+        name: [median(column) for column in zip(*samples, strict=True)]
+        for name, samples in results.items()
     }
     rows = []
-    for what, mine, alone in zip(UNITS, *medians.values(), strict=True):
-        is_rate = what != "peak MB"
+    for quantity, rate, alone in zip(UNITS, *medians.values(), strict=True):
+        is_rate = quantity != "peak MB"
         rows.append(
             Row(
-                f"{part}, {what}",
-                what,
-                mine,
+                f"{part}, {quantity}",
+                quantity,
+                rate,
                 alone,
                 "SentencePiece alone",
-                share_of_limit=mine / alone if is_rate else None,
+                share_of_limit=rate / alone if is_rate else None,
                 more_is_better=is_rate,
             )
         )

@@ -52,7 +52,7 @@ words = re.compile(r"\w+").findall
 
 def share(name, counts):
     """Cells of a share in percent, from what each line has, and of how many."""
-    some_nk = np.array([each for each in counts if each[1]], np.float64)
+    some_nk = np.array([counted for counted in counts if counted[1]], np.float64)
     if not len(some_nk):
         return {name: None, f"{name} interval": None}
     return measuring.with_interval(name, Measure(name, None, percent), some_nk)
@@ -68,45 +68,45 @@ def scores(texts, pairs, language):
 
 
 def timed(contenders, rounds):
-    """What each contender returns, and its seconds: medians of rounds after that."""
+    """Returns each contender's result, and its median seconds in later rounds."""
 
     def seconds(work):
         began = time.monotonic()
         work()
         return time.monotonic() - began
 
-    found = {name: work() for name, work in contenders.items()}  # it compiles
+    results = {name: work() for name, work in contenders.items()}  # it compiles
     clocks = {name: partial(seconds, work) for name, work in contenders.items()}
-    return found, measuring.alternate(clocks, rounds)
+    return results, measuring.alternate(clocks, rounds)
 
 
 def knows(model, symbols):
     return {*symbols} <= {*parse_symbols(model.config.data.symbols)}
 
 
-def of_placeholders(args, models, corpus, pairs):
+def placeholder_rows(args, models, corpus, pairs):
     pairs, rows, kinds = [pair for pair in pairs if find(pair[0])], [], []
     if not pairs:
         raise UserError(f"--test={args.test} has no placeholder; want lines with some")
     sources, references = zip(*pairs, strict=True)
 
-    def add(name, way, texts, reported=None, again=None):
-        texts, row = [*map(str, texts)], {"model": name, "way": way}
-        cells, of_kinds = kept(texts, sources)
-        cells |= {"reported": reported, "searched again": again}
+    def add(name, condition, texts, reported=None, repeats=None):
+        texts, row = [*map(str, texts)], {"model": name, "way": condition}
+        cells, kind_rows = kept(texts, sources)
+        cells |= {"reported": reported, "searched again": repeats}
         rows.append(row | cells | scores(texts, pairs, corpus.target))
-        kinds.extend(row | each for each in of_kinds)
+        kinds.extend(row | kind_row for kind_row in kind_rows)
 
     for name, model in models.items():
         symbols, report = SYMBOLS if knows(model, SYMBOLS) else (), Report()
         protected = [protect(source, symbols) for source in sources]
-        first = model.translate([each.text for each in protected], warn=False)
-        restored = [*map(restore, map(str, first), protected)]
-        wrong = sum(bool(each.missing or each.repeated) for each in restored)
-        add(name, "first search", [each.text for each in restored], wrong)
-        on = model.translate(sources, placeholders=True, report=report, warn=False)
-        again = report.placeholders["searched again"]
-        add(name, "on", on, len({*report.lost}), again)
+        first_search = model.translate([text.text for text in protected], warn=False)
+        restored = [*map(restore, map(str, first_search), protected)]
+        wrong = sum(bool(text.missing or text.repeated) for text in restored)
+        add(name, "first search", [text.text for text in restored], wrong)
+        placed = model.translate(sources, placeholders=True, report=report, warn=False)
+        repeats = report.placeholders["searched again"]
+        add(name, "on", placed, len({*report.lost}), repeats)
         if symbols:  # without them the first search is the same
             add(name, "off", model.translate(sources, warn=False))
     add("reference", "", references)
@@ -120,17 +120,17 @@ def kept(texts, sources):
     for text, source in zip(texts, sources, strict=True):
         kind_of = {source[p.begin : p.end]: p.kind for p in find(source)}
         spelled = restore(text, protect(source, ()))
-        lost = Counter(kind_of[each] for each in spelled.missing)
-        for kind, asked in Counter(p.kind for p in find(source)).items():
-            counts[kind].append((asked - lost[kind], asked))
+        lost = Counter(kind_of[errors] for errors in spelled.missing)
+        for kind, totals in Counter(p.kind for p in find(source)).items():
+            counts[kind].append((totals - lost[kind], totals))
         wrong.append((bool(spelled.missing), bool(spelled.repeated)))
-    asked = {kind: sum(n for _, n in of_kind) for kind, of_kind in counts.items()}
-    cells = {"lines": len(texts), "asked": sum(asked.values())}
-    cells |= share("exactly once, %", [(not any(each), 1) for each in wrong])
+    totals = {kind: sum(n for _, n in pairs) for kind, pairs in counts.items()}
+    cells = {"lines": len(texts), "asked": sum(totals.values())}
+    cells |= share("exactly once, %", [(not any(errors), 1) for errors in wrong])
     cells["lost"], cells["repeated"] = map(sum, zip(*wrong, strict=True))
     return cells, [
-        {"kind": kind, "asked": asked[kind]} | share("kept, %", counts[kind])
-        for kind in sorted(asked, key=asked.get, reverse=True)
+        {"kind": kind, "asked": totals[kind]} | share("kept, %", counts[kind])
+        for kind in sorted(totals, key=totals.get, reverse=True)
     ]
 
 
@@ -142,10 +142,10 @@ def glossary(args, model, corpus):
             training = open_corpora(
                 data.train, data.source, data.target, data.dir, True
             )
-            pairs = [pair for each in training for pair in each.pairs()]
+            pairs = [pair for part in training for pair in part.pairs()]
             often = Counter(word for _, target in pairs for word in words(target))
             lexicon = learn_lexicon(pairs)
-            lexicon = {k: {*found} for k, found in lexicon.items() if len(found) > 1}
+            lexicon = {k: {*words} for k, words in lexicon.items() if len(words) > 1}
             lines = Counter(
                 (word, translation)
                 for source, target in corpus.pairs()
@@ -160,14 +160,14 @@ def glossary(args, model, corpus):
         return Terms(str(file), "glossary")
 
 
-def of_terms(args, models, corpus, pairs):
+def term_rows(args, models, corpus, pairs):
     sources, rows = [source for source, _ in pairs], []
     sorts = {"used": [], "other": [], "none": [], "all": [*range(len(pairs))]}
     terms = glossary(args, models["trained"], corpus)
     matches = [*map(terms.matches, sources)]
-    for row, (of_line, (_, target)) in enumerate(zip(matches, pairs, strict=True)):
-        used = all(each.outcome == "exact" for each in check(of_line, target))
-        sorts["none" if not of_line else "used" if used else "other"].append(row)
+    for row, (line_matches, (_, target)) in enumerate(zip(matches, pairs, strict=True)):
+        used = all(term.outcome == "exact" for term in check(line_matches, target))
+        sorts["none" if not line_matches else "used" if used else "other"].append(row)
     options = {mode: {"terms": terms, "term_mode": mode} for mode in ("soft", "hard")}
     arms = {
         (name, mode): partial(model.translate, sources, warn=False, **option)
@@ -175,27 +175,27 @@ def of_terms(args, models, corpus, pairs):
         for mode, option in {**options, "none": {}}.items()
         if (name, mode) != ("plain", "soft")
     }
-    found, seconds = timed(arms, args.rounds)
-    texts = {arm: [*map(str, translations)] for arm, translations in found.items()}
+    results, seconds = timed(arms, args.rounds)
+    texts = {arm: [*map(str, translations)] for arm, translations in results.items()}
     filled = [(sort, numbers) for sort, numbers in sorts.items() if numbers]
     for (name, mode), (sort, numbers) in itertools.product(arms, filled):
-        ours, none = ([texts[name, m][n] for n in numbers] for m in (mode, "none"))
+        outputs, none = ([texts[name, m][n] for n in numbers] for m in (mode, "none"))
         counts = [
-            Counter(each.outcome for each in check(matches[n], text))
-            for n, text in zip(numbers, ours, strict=True)
+            Counter(term.outcome for term in check(matches[n], text))
+            for n, text in zip(numbers, outputs, strict=True)
         ]
         total = sum(counts, Counter())
         cells = {"model": name, "mode": mode, "sort": sort, "lines": len(numbers)}
         cells |= {"asked": total.total()} | {key: total[key] for key in OUTCOMES}
-        cells |= share("exact, %", [(each["exact"], each.total()) for each in counts])
-        cells["changed"] = sum(map(str.__ne__, ours, none))
-        cells |= scores(ours, [pairs[n] for n in numbers], corpus.target)
-        cells["lines/s"] = len(ours) / seconds[name, mode] if sort == "all" else None
+        cells |= share("exact, %", [(term["exact"], term.total()) for term in counts])
+        cells["changed"] = sum(map(str.__ne__, outputs, none))
+        cells |= scores(outputs, [pairs[n] for n in numbers], corpus.target)
+        cells["lines/s"] = len(outputs) / seconds[name, mode] if sort == "all" else None
         rows.append(cells)
     return rows, {"terms": terms.count}
 
 
-def of_speed(args, models, corpus, pairs):
+def speed_rows(args, models, corpus, pairs):
     model, sources = models["trained"], [source for source, _ in pairs]
     tags = [tagged(s, np.random.default_rng(n)).text for n, s in enumerate(sources)]
     terms, rows = glossary(args, model, corpus), []
@@ -216,7 +216,7 @@ def of_speed(args, models, corpus, pairs):
         name: partial(model.translate, lines, warn=False, **option)
         for name, (lines, option) in options.items()
     }
-    found, seconds = timed(works, args.rounds)
+    results, seconds = timed(works, args.rounds)
     has = {
         "placeholders": find,
         "terms": terms.matches,
@@ -225,17 +225,24 @@ def of_speed(args, models, corpus, pairs):
     }
     for name, (lines, option) in options.items():
         kinds = [has[key] for key in option if key in has]
-        free = [n for n, line in enumerate(lines) if not any(of(line) for of in kinds)]
-        both = [(found[name][n], found["nothing"][n]) for n in free]
+        free = [
+            n
+            for n, line in enumerate(lines)
+            if not any(find_kind(line) for find_kind in kinds)
+        ]
+        text_pairs = [(results[name][n], results["nothing"][n]) for n in free]
         cells = {"option": name, "seconds": seconds[name]}
-        cells |= {"relative": seconds[name] / seconds["nothing"], "compared": len(both)}
-        cells["other text"] = sum(a.text != b.text for a, b in both)
-        cells["other score"] = sum(a.score != b.score for a, b in both)
+        cells |= {
+            "relative": seconds[name] / seconds["nothing"],
+            "compared": len(text_pairs),
+        }
+        cells["other text"] = sum(a.text != b.text for a, b in text_pairs)
+        cells["other score"] = sum(a.score != b.score for a, b in text_pairs)
         rows.append(cells)
     return rows, {"terms": terms.count}
 
 
-PARTS = {"placeholders": of_placeholders, "terms": of_terms, "speed": of_speed}
+PARTS = {"placeholders": placeholder_rows, "terms": term_rows, "speed": speed_rows}
 
 
 def define_flags():

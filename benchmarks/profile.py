@@ -77,11 +77,11 @@ def profile(call: Callable[[], object], times: int = 10) -> list[dict]:
     unknown = Instruction("unknown", "", 0)
     rows = defaultdict(lambda: {"ms": 0.0, "runs": 0.0, "flops": 0.0})
     for (program, name), values in spent.items():
-        at = programs.get(program, {}).get(name, unknown)
-        row, runs = rows[at.kind, at.function], len(values) / times
+        operation = programs.get(program, {}).get(name, unknown)
+        row, runs = rows[operation.kind, operation.function], len(values) / times
         row["ms"] += statistics.median(values) * runs / 1e6
         row["runs"] += runs
-        row["flops"] += at.flops * runs
+        row["flops"] += operation.flops * runs
     total = sum(row["ms"] for row in rows.values())
     return [
         {"operation": kind, "function": function, "ms": row["ms"]}
@@ -93,7 +93,7 @@ def profile(call: Callable[[], object], times: int = 10) -> list[dict]:
 
 def _own_times(events) -> Iterator[tuple[tuple[str, str], float]]:
     """((program, instruction), nanoseconds) of a thread's events, less inner ones."""
-    found = []  # [key, nanoseconds]
+    times = []  # [key, nanoseconds]
     outer = []  # (end, index in `found`) of the events that are not over
     for event in sorted(events, key=lambda e: (e.start_ns, -e.duration_ns)):
         stats = dict(event.stats)
@@ -102,10 +102,10 @@ def _own_times(events) -> Iterator[tuple[tuple[str, str], float]]:
         while outer and event.start_ns >= outer[-1][0]:
             outer.pop()
         if outer:
-            found[outer[-1][1]][1] -= event.duration_ns
-        outer.append((event.start_ns + event.duration_ns, len(found)))
-        found.append([(stats["hlo_module"], stats["hlo_op"]), event.duration_ns])
-    return map(tuple, found)
+            times[outer[-1][1]][1] -= event.duration_ns
+        outer.append((event.start_ns + event.duration_ns, len(times)))
+        times.append([(stats["hlo_module"], stats["hlo_op"]), event.duration_ns])
+    return map(tuple, times)
 
 
 def instructions(hlo: str) -> dict[str, Instruction]:

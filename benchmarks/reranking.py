@@ -26,7 +26,7 @@ from absl import flags
 from benchmarks import measuring, run
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.corpus import open_specs
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -38,7 +38,7 @@ REVERSE = 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 LM = 0.0, 0.05, 0.1, 0.2, 0.5, 1.0
 LENGTH = -0.2, 0.0, 0.2, 0.5, 1.0
 # The arguments of `Translator.translate`, at their defaults.
-SEARCH = Request(warn=False)
+SEARCH = SearchRequest(warn=False)
 WARM = 64  # lines that compile before time is taken
 
 
@@ -91,8 +91,8 @@ def tuned(translator: Translator, pairs, args) -> list[System]:
         measure.statistics([h.text for h in t.hypotheses], [pair] * len(t.hypotheses))
         for t, pair in zip(candidates, pairs, strict=True)
     ]
-    first = bleu_of(np.sum([sums_nk[0] for sums_nk in sums], axis=0))
-    say(f"dev, {len(pairs):,} lines: BLEU {first:.2f} as searched with nbest")
+    untuned = bleu_of(np.sum([sums_nk[0] for sums_nk in sums], axis=0))
+    say(f"dev, {len(pairs):,} lines: BLEU {untuned:.2f} as searched with nbest")
     systems, none = [], (0.0,)
     grids = {"length": (none, none)}
     if args.reverse:
@@ -131,7 +131,7 @@ def answer(
     return [str(translation) for translation in translations], seconds
 
 
-def columns(row: dict, first: dict) -> dict:
+def columns(row: dict, baseline: dict) -> dict:
     """The columns of a row; others are compared with the first one."""
     cells = {"choice": row["name"]}
     for name, title in (("bleu", "BLEU"), ("chrf", "chrF")):
@@ -139,9 +139,9 @@ def columns(row: dict, first: dict) -> dict:
         low, high = measured["low"], measured["high"]
         compared = f"{measured['difference']:+.2f} [{low:+.2f}, {high:+.2f}]"
         cells[title] = measured["score"]
-        cells[f"{title}: difference, 95%"] = "" if row is first else compared
+        cells[f"{title}: difference, 95%"] = "" if row is baseline else compared
     seconds = row["seconds"]
-    return {**cells, "seconds": seconds, "cost": seconds / first["seconds"]}
+    return {**cells, "seconds": seconds, "cost": seconds / baseline["seconds"]}
 
 
 def define_flags():
@@ -184,8 +184,8 @@ def main(_):
     if args.test:
         pairs = pairs_of(args.test)
         sources = [source for source, _ in pairs]
-        of_text = text_measures(translator.config.data.target)
-        scored = {name: of_text[name] for name in ("bleu", "chrf")}
+        target_measures = text_measures(translator.config.data.target)
+        scored = {name: target_measures[name] for name in ("bleu", "chrf")}
         rows: list[dict] = []
         baseline: list[str] = []
         for name, choose, beam in systems:

@@ -96,8 +96,10 @@ def describe(environment: dict) -> str:
     # Printed in every table of ratios: it explains more of them than the programs do.
     for name, peak in environment.get("matrix_peak", {}).items():
         parts.append(f"matrix peak of {name} {peak / 1e9:,.0f} GFLOP/s")
-    shown = ("jax", *(name for name in PEERS if name in versions))
-    return "; ".join([*parts, ", ".join(f"{name} {versions[name]}" for name in shown)])
+    packages = ("jax", *(name for name in PEERS if name in versions))
+    return "; ".join(
+        [*parts, ", ".join(f"{name} {versions[name]}" for name in packages)]
+    )
 
 
 def check_new(path: str | None, flag: str = "output") -> None:

@@ -75,7 +75,7 @@ def main(_):
         for corpus in corpora:
             by_damage, _ = score_damaged(translator, corpus, workdir, damages)
             rows.setdefault(corpus.name, {})[workdir] = by_damage
-    table = [row for name, of_set in rows.items() for row in cells(name, of_set)]
+    table = [row for name, set_rows in rows.items() for row in cells(name, set_rows)]
     measuring.publish(table, args.output)
 
 
@@ -86,9 +86,9 @@ def folder_of(augment: str) -> str:
 
 def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigDict:
     """The config that fine-tunes a workdir with augmentation."""
-    theirs = Workdir(start).config().data
-    text_variation_of(augment, parse_symbols(theirs.symbols))
-    data = {"train": text or theirs.train, "dir": "" if text else theirs.dir}
+    start_data = Workdir(start).config().data
+    text_variation_of(augment, parse_symbols(start_data.symbols))
+    data = {"train": text or start_data.train, "dir": "" if text else start_data.dir}
     return load_config(
         f"finetune:{Path(start)}",
         data=data | {"augment": augment},

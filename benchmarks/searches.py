@@ -65,8 +65,8 @@ class Search(NamedTuple):
 def parsed(text: str) -> Search:
     """Parses BEAM or BEAM:GROUPS:DIVERSITY."""
     try:
-        beam, *rest = text.split(":")
-        groups, diversity = rest or ("1", None)
+        beam, *group_fields = text.split(":")
+        groups, diversity = group_fields or ("1", None)
         return Search(int(beam), int(groups), diversity and float(diversity))
     except ValueError:
         raise UserError(
@@ -158,16 +158,18 @@ def self_bleu(lists: Sequence[Sequence[str]], language: str) -> float:
 
     Lists of one text are left out; 0 if all are.
     """
-    texts, others = [], []
-    for own in lists:
-        for place, text in enumerate(own if len(own) > 1 else ()):
+    texts, references = [], []
+    for list_texts in lists:
+        for place, text in enumerate(list_texts if len(list_texts) > 1 else ()):
             texts.append(text)
-            others.append([*own[:place], *own[place + 1 :]])
+            references.append([*list_texts[:place], *list_texts[place + 1 :]])
     if not texts:
         return 0.0
     # sacreBLEU wants one list for each reference; None where a text has fewer.
-    most = max(map(len, others))
-    streams = [[o[n] if n < len(o) else None for o in others] for n in range(most)]
+    longest = max(map(len, references))
+    streams = [
+        [o[n] if n < len(o) else None for o in references] for n in range(longest)
+    ]
     return sacrebleu_metrics(language)["bleu"].corpus_score(texts, streams).score
 
 
@@ -211,8 +213,8 @@ def main(_):
         for s in searches
     }
     medians = measuring.alternate(contenders, args.rounds)
-    first = medians[str(searches[0])]
-    rows = [row | {"time": medians[row["search"]] / first} for row in rows]
+    first_time = medians[str(searches[0])]
+    rows = [row | {"time": medians[row["search"]] / first_time} for row in rows]
     measuring.publish(rows, args.output)
 
 

@@ -46,13 +46,13 @@ def by_sentence(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
     (q_length, q_offset), (k_length, k_offset) = (
         sentences(tokens.segment, most) for tokens in (mask.query, mask.key)
     )
-    of_query_bt11, of_key_bs11 = (
+    query_sentence_bt11, key_sentence_bs11 = (
         tokens.segment[..., None, None] for tokens in (mask.query, mask.key)
     )
     # Gradients of tokens that are of no sentence are memory that nothing has written.
-    k_bshk, v_bshk = (jnp.where(of_key_bs11 > 0, x, 0) for x in kv)
+    k_bshk, v_bshk = (jnp.where(key_sentence_bs11 > 0, x, 0) for x in kv)
     y_bthk = library_call(
-        jnp.where(of_query_bt11 > 0, q_bthk, 0),
+        jnp.where(query_sentence_bt11 > 0, q_bthk, 0),
         k_bshk,
         v_bshk,
         q_seqlen=q_length,
@@ -61,9 +61,9 @@ def by_sentence(q_bthk: Array, kv: KV, mask: Mask, most: int) -> Array:
         kv_offsets=k_offset,
         causal=mask.causal,
     )
-    other = jnp.where(of_query_bt11 > most, jnp.nan, 0.0).astype(y_bthk.dtype)
-    known_bt11 = (of_query_bt11 > 0) & (of_query_bt11 <= most)
-    return jnp.where(known_bt11, y_bthk, other)
+    unfilled = jnp.where(query_sentence_bt11 > most, jnp.nan, 0.0).astype(y_bthk.dtype)
+    known_bt11 = (query_sentence_bt11 > 0) & (query_sentence_bt11 <= most)
+    return jnp.where(known_bt11, y_bthk, unfilled)
 
 
 def sentences(segment_bt: Array, most: int) -> tuple[Array, Array]:
@@ -86,21 +86,21 @@ def sentences(segment_bt: Array, most: int) -> tuple[Array, Array]:
     return length_bm, jnp.pad(offset_bm, ((0, 0), (0, 1)), constant_values=-1)
 
 
-def library_call(q_bthk, k_bshk, v_bshk, causal: bool, **of_sentences) -> Array:
+def library_call(q_bthk, k_bshk, v_bshk, causal: bool, **sentence_arrays) -> Array:
     """cuDNN's attention over parts of rows.
 
     Args:
       causal: a query attends to no key after its own place in the sentence.
-      of_sentences: `q_seqlen`, `kv_seqlen` [b, m]; `q_offsets`, `kv_offsets`
+      sentence_arrays: `q_seqlen`, `kv_seqlen` [b, m]; `q_offsets`, `kv_offsets`
         [b, m + 1].
     """
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
     # JAX would ask the first GPU of this machine, also when it compiles for another.
     capability = meshes.cuda_capability(meshes.target_device())
-    asked, cudnn.check_compute_capability = (
+    original_check, cudnn.check_compute_capability = (
         cudnn.check_compute_capability,
-        lambda wanted: capability >= float(wanted),
+        lambda required: capability >= float(required),
     )
     try:
         return cudnn.dot_product_attention(
@@ -109,10 +109,10 @@ def library_call(q_bthk, k_bshk, v_bshk, causal: bool, **of_sentences) -> Array:
             v_bshk,
             scale=q_bthk.shape[-1] ** -0.5,
             mask_type=cudnn.MaskType["PADDING_CAUSAL" if causal else "PADDING"],
-            **of_sentences,
+            **sentence_arrays,
         )
     finally:
-        cudnn.check_compute_capability = asked
+        cudnn.check_compute_capability = original_check
 
 
 def weights(q_bthk: Array, kv: KV, mask: Mask, position, options: Options) -> Array:

@@ -155,13 +155,13 @@ class Server:
 
     def metrics(self) -> dict[str, float]:
         """Our metrics without labels; none of a peer."""
-        found = re.findall(r"(?m)^t2t_jax_(\w+) (\S+)$", self.get("/metrics")[1])
-        return {name: float(value) for name, value in found}
+        pairs = re.findall(r"(?m)^t2t_jax_(\w+) (\S+)$", self.get("/metrics")[1])
+        return {name: float(value) for name, value in pairs}
 
-    def megabytes(self, which: str = "VmRSS") -> float:
+    def megabytes(self, field: str = "VmRSS") -> float:
         """Memory of the process; `VmHWM` is the most that it has had."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(rf"{which}:\s*(\d+) kB", status)[1]) / 1e3
+        return int(re.search(rf"{field}:\s*(\d+) kB", status)[1]) / 1e3
 
     def files(self) -> int:
         """The number of files, with connections, that the process has open."""
@@ -169,27 +169,27 @@ class Server:
 
     def requests(self, **job) -> dict:
         """Sends requests; see benchmarks/load.py."""
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "benchmarks.load"],
             input=json.dumps({"port": self.port, **job}),
             capture_output=True,
             text=True,
         )
-        if done.returncode:
-            raise RuntimeError(f"the clients failed:\n{done.stderr}\n{self.log()}")
-        return json.loads(done.stdout)
+        if process.returncode:
+            raise RuntimeError(f"the clients failed:\n{process.stderr}\n{self.log()}")
+        return json.loads(process.stdout)
 
     def load(self, **job) -> dict:
         """Sends requests as `requests` does. Adds the share of filled rows."""
-        before = self.metrics()
-        done = self.requests(pid=self.pid, **job)
+        metrics_before = self.metrics()
+        result = self.requests(pid=self.pid, **job)
         rows = {
-            name: value - before[name]
+            name: value - metrics_before[name]
             for name, value in self.metrics().items()
             if name.startswith("rows_")
         }
         filled = rows and rows["rows_used_total"] / max(1, rows["rows_computed_total"])
-        return done | {"filled_rows": filled or None}
+        return result | {"filled_rows": filled or None}
 
 
 def our_server(args, programs: Path | None = None) -> Server:
@@ -214,12 +214,12 @@ NUMBERS += ("client_cores", "filled_rows")
 
 def medians(results: Sequence[dict], work: str, program: str) -> dict:
     """A row of the medians of some loads."""
-    statuses = sum((Counter(each["statuses"]) for each in results), Counter())
-    numbers = {name: [each[name] for each in results] for name in NUMBERS}
+    statuses = sum((Counter(row["statuses"]) for row in results), Counter())
+    numbers = {name: [row[name] for row in results] for name in NUMBERS}
     return {
         "work": work,
         "program": program,
-        **{n: None if None in each else median(each) for n, each in numbers.items()},
+        **{n: None if None in row else median(row) for n, row in numbers.items()},
         "not_answered": sum(n for status, n in statuses.items() if status != "200"),
     }
 
@@ -242,10 +242,10 @@ def loads(
 
     for size in dict.fromkeys((1, args.array)):
         sent = {"requests": requests_of(lines, size, languages)}
-        what = "single lines" if size == 1 else f"arrays of {size}"
+        unit = "single lines" if size == 1 else f"arrays of {size}"
         for clients in map(int, args.clients):
             job = sent | {"clients": clients}
-            measure(f"closed, {clients} clients, {what}", dict.fromkeys(servers, job))
+            measure(f"closed, {clients} clients, {unit}", dict.fromkeys(servers, job))
     single = {"requests": requests_of(lines, 1, languages)}
     capacity = {
         name: max(
@@ -290,7 +290,7 @@ def translate_row(args, lines: Sequence[str], folder: Path) -> dict:
         for _ in range(args.rounds)
     ]
     wall, cpu = (
-        median(every[n] - one[n] for every, one in rounds) / max(1, len(lines) - 1)
+        median(full[n] - line[n] for full, line in rounds) / max(1, len(lines) - 1)
         for n in (0, 1)
     )
     return {
@@ -373,9 +373,9 @@ class PeerServers:
     def fastest(self, name: str, job: dict) -> str:
         """The variant of a peer that translates most lines a second in a trial."""
         cores = core_count()
-        ways = dict.fromkeys(("1x1", f"1x{cores}", f"{cores}x1"))
+        shapes = dict.fromkeys(("1x1", f"1x{cores}", f"{cores}x1"))
         rates = {}
-        for variant in (f"{name}:{kind}:{way}" for kind in TYPES for way in ways):
+        for variant in (f"{name}:{kind}:{shape}" for kind in TYPES for shape in shapes):
             with self.make(variant) as server:
                 rates[variant] = server.load(**job)["lines_per_second"]
             say(f"trial of {variant}: {rates[variant]:,.1f} lines/s")
@@ -384,28 +384,28 @@ class PeerServers:
 
 def check_peer(name: str) -> str:
     """Raises UserError for what is neither NAME, NAME:best nor NAME:TYPE:AxB."""
-    first, *variant = name.split(":")
-    measuring.chosen([first], PEERS, "peers")
+    peer, *variant = name.split(":")
+    measuring.chosen([peer], PEERS, "peers")
     types = "|".join(TYPES)
     if variant and not re.fullmatch(rf"best|({types}):\d+x\d+", ":".join(variant)):
         raise UserError(
-            f"--peers={name}; want {first}, {first}:best or {first}:int8:2x1 (int8 or "
+            f"--peers={name}; want {peer}, {peer}:best or {peer}:int8:2x1 (int8 or "
             "float32, batches at a time and threads of each)"
         )
     return name
 
 
 def unlike_ours(servers: dict[str, Server], requests: list[dict]) -> dict[str, str]:
-    """How many of the first lines each peer translates otherwise than we do."""
+    """Counts the first lines that each peer translates otherwise than we do."""
     texts = {}
     for name, server in servers.items():
         job = {"requests": requests, "count": len(requests), "clients": TRYING}
         answers = server.load(path="/translate", keep=True, **job)["answers"]
         texts[name] = [json.loads(body)["translatedText"] for _, body in answers]
-    ours = texts.pop("t2t_jax")
+    our_texts = texts.pop("t2t_jax")
     return {
-        name: f"{sum(map(operator.ne, each, ours))} of {len(ours)}"
-        for name, each in texts.items()
+        name: f"{sum(map(operator.ne, peer_texts, our_texts))} of {len(our_texts)}"
+        for name, peer_texts in texts.items()
     }
 
 
@@ -424,14 +424,16 @@ def starts(args, folder: Path) -> dict[str, float]:
 
 def options_of(translator: Translator, lines: Sequence[str], beam: int) -> list[dict]:
     """Options of requests; phrases and prefixes are of this model's translations."""
-    texts = [each.text for each in translator.translate(lines[:20], warn=False)]
+    texts = [
+        translation.text for translation in translator.translate(lines[:20], warn=False)
+    ]
     words = list(dict.fromkeys(w for t in texts for w in t.split() if w.isalpha()))
-    first = [text.split()[0] for text in texts if text.split()]
-    made: list[dict] = [{}, {"nbest": beam}, {"beam": beam}]
-    made += [{"prefix": word} for word in first[:2]]
-    made += [{"must": [word]} for word in words[:2]]
-    made += [{"must_not": words[:2]}, {"must": words[2:3], "must_not": words[3:4]}]
-    return made
+    first_words = [text.split()[0] for text in texts if text.split()]
+    options: list[dict] = [{}, {"nbest": beam}, {"beam": beam}]
+    options += [{"prefix": word} for word in first_words[:2]]
+    options += [{"must": [word]} for word in words[:2]]
+    options += [{"must_not": words[:2]}, {"must": words[2:3], "must_not": words[3:4]}]
+    return options
 
 
 def drawn_requests(
@@ -446,26 +448,26 @@ def drawn_requests(
     Args:
       sizes: lines of a request are one of these.
     """
-    rng, made = random.Random(seed), []
+    rng, requests = random.Random(seed), []
     for _ in range(count):
         part = rng.sample(lines, min(rng.choice(sizes), len(lines)))
         body = {"lines": part, **rng.choice(options)}
         leave = rng.uniform(0, 0.2) if rng.random() < 0.1 else None
-        made.append({"body": body, "lines": len(part), "leave": leave})
-    return made
+        requests.append({"body": body, "lines": len(part), "leave": leave})
+    return requests
 
 
 def expected(translator: Translator, line: str, options: dict) -> list | str:
     """The hypotheses of a line that is translated alone, or why it is refused."""
     try:
-        (found,) = translator.translate([line], warn=False, **options)
+        (translation,) = translator.translate([line], warn=False, **options)
     except UserError as e:
         return str(e)
     finite = ["score", "log_prob"]
     return [
         {"text": h.text, "ended": h.ended, "tokens": [*map(int, h.tokens)]}
         | {n: x if abs(x := getattr(h, n)) < float("inf") else None for n in finite}
-        for h in found.hypotheses
+        for h in translation.hypotheses
     ]
 
 
@@ -479,7 +481,7 @@ def differing(
     Args:
       alone: as `expected`; called once for each line with each of the options.
     """
-    known: dict[tuple, list | str] = {}
+    expected_rows: dict[tuple, list | str] = {}
     counts = Counter(lines=0, different=0, left=0, refused=0, failed=0)
     for request, (status, body) in zip(requests, answers, strict=True):
         options = {k: v for k, v in request["body"].items() if k != "lines"}
@@ -492,13 +494,13 @@ def differing(
             request["body"]["lines"], json.loads(body)["translations"], strict=True
         ):
             key = line, json.dumps(options, sort_keys=True)
-            if key not in known:
-                known[key] = alone(line, options)
-            right = known[key]
+            if key not in expected_rows:
+                expected_rows[key] = alone(line, options)
+            right = expected_rows[key]
             refused = isinstance(right, str)  # its message names another line
-            same = refused if "error" in row else row["hypotheses"] == right
+            is_equal = refused if "error" in row else row["hypotheses"] == right
             counts["lines"] += 1
-            counts["different"] += not same
+            counts["different"] += not is_equal
     return dict(counts)
 
 
@@ -508,14 +510,14 @@ def bits(server: Server, translator: Translator, lines: Sequence[str], args) -> 
     translator = translator.with_options(beam=args.beam)
     options = options_of(translator, lines, args.beam)
     requests = drawn_requests(lines, options, args.bits)
-    done = server.load(
+    load = server.load(
         path="/v1/translate",
         requests=requests,
         count=args.bits,
         clients=CLIENTS,
         keep=True,
     )
-    return differing(requests, done["answers"], partial(expected, translator))
+    return differing(requests, load["answers"], partial(expected, translator))
 
 
 def soak(server: Server, lines: Sequence[str], args) -> list[float]:
@@ -542,16 +544,18 @@ def soak(server: Server, lines: Sequence[str], args) -> list[float]:
 @contextlib.contextmanager
 def all_ready(servers: dict[str, Server]) -> Iterator[dict[str, Server]]:
     with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(each) for name, each in servers.items()}
+        yield {name: stack.enter_context(server) for name, server in servers.items()}
 
 
-def read_lines(file: str, most: int, translator: Translator, longest: int) -> list[str]:
+def read_lines(
+    file: str, line_count: int, translator: Translator, longest: int
+) -> list[str]:
     """The lines of a file that are not blank, and not too long for the server."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except OSError as e:
         raise UserError(f"--lines={file}: {e.strerror}") from None
-    lines = [line for line in lines if line.strip()][: most or None]
+    lines = [line for line in lines if line.strip()][: line_count or None]
     encoded = translator.vocabulary.source.encode(lines, end=True)
     pairs = zip(lines, encoded, strict=True)
     if not (lines := [line for line, ids in pairs if len(ids) <= longest]):
@@ -609,30 +613,30 @@ def main(_):
             measured["seconds_to_ready"] = starts(args, folder)
         servers = {}
         if names:
-            made = PeerServers(translator, args, folder / "peers")
+            peer_servers = PeerServers(translator, args, folder / "peers")
             trial = {"path": "/translate", "clients": TRYING, "warm": args.warm}
             trial["requests"] = requests_of(lines, 1, languages)
             trial["seconds"] = args.seconds / 4
             for name in names:
                 if name.endswith(":best"):
-                    name = made.fastest(name.removesuffix(":best"), trial)
-                servers[name] = made.make(name)
+                    name = peer_servers.fastest(name.removesuffix(":best"), trial)
+                servers[name] = peer_servers.make(name)
         if "load" in parts:
             rows.append(translate_row(args, lines, folder))
         with all_ready({"t2t_jax": our_server(args), **servers}) as ready:
             if "load" in parts:
                 rows += loads(ready, lines, languages, args)
-                first = requests_of(lines[:COMPARED], 1, languages)
-                measured["lines_unlike_ours"] = unlike_ours(ready, first)
+                compared_requests = requests_of(lines[:COMPARED], 1, languages)
+                measured["lines_unlike_ours"] = unlike_ours(ready, compared_requests)
                 measured["peers_seconds_to_ready"] = {
                     name: server.seconds for name, server in ready.items()
                 }
-            ours = ready["t2t_jax"]
+            own_server = ready["t2t_jax"]
             if args.bits:
-                measured["bits"] = bits(ours, translator, lines, args)
+                measured["bits"] = bits(own_server, translator, lines, args)
             if args.soak:
-                measured["megabytes_each_1000_requests"] = soak(ours, lines, args)
-            compiled = ours.metrics()["compilations_since_ready"]
+                measured["megabytes_each_1000_requests"] = soak(own_server, lines, args)
+            compiled = own_server.metrics()["compilations_since_ready"]
             measured["compilations_since_ready"] = int(compiled)
     for row in rows:
         row["share_of_translate"] = (

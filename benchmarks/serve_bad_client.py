@@ -64,16 +64,16 @@ def good_client(server: Server, lines: Sequence[str], count: int) -> dict:
     )
 
 
-def good_row(name: str, done: dict, alone: Sequence[Sequence]) -> dict:
+def good_row(name: str, load: dict, alone: Sequence[Sequence]) -> dict:
     """A row of the good client: answers compared with those to the lines alone."""
     counts, statuses = Counter(right=0, different=0, lost=0), Counter()
-    for number, (status, body) in enumerate(done["answers"]):
+    for number, (status, body) in enumerate(load["answers"]):
         statuses[STATUSES.get(status, str(status))] += 1
-        same = body == alone[number % len(alone)][1]
-        kind = "lost" if status != 200 else "right" if same else "different"
+        is_equal = body == alone[number % len(alone)][1]
+        kind = "lost" if status != 200 else "right" if is_equal else "different"
         counts[kind] += 1
     answered = statuses["200"] > 0
-    latencies = {key: done[key] if answered else None for key in LATENCIES}
+    latencies = {key: load[key] if answered else None for key in LATENCIES}
     row = {"good_client": name, **counts, "statuses": described(statuses)}
     return row | latencies
 
@@ -82,9 +82,9 @@ def described(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} × {name}" for name, count in sorted(counts.items()))
 
 
-def state(server: Server, when: str) -> dict:
+def state(server: Server, moment: str) -> dict:
     """A row of the server's memory and open files, blank if it has ended."""
-    row = {"when": when, "megabytes": None, "peak_megabytes": None, "files": None}
+    row = {"when": moment, "megabytes": None, "peak_megabytes": None, "files": None}
     if not server.ended():
         row["megabytes"] = server.megabytes()
         row["peak_megabytes"] = server.megabytes("VmHWM")
@@ -124,14 +124,14 @@ def write_line(process: subprocess.Popen, line: str) -> None:
 
 def bad_rows(counts: dict[str, dict[str, dict[str, int]]]) -> list[dict]:
     """A row for each kind of request, and one for all, with statuses of each phase."""
-    kinds = sorted({kind for of_kinds in counts.values() for kind in of_kinds})
+    kinds = sorted({kind for kind_counts in counts.values() for kind in kind_counts})
     rows = []
     for kind in [*kinds, "all"]:
         row = {"kind": kind}
         for phase in PHASES:
             statuses = Counter()
-            for name, of_kind in counts.get(phase, {}).items():
-                statuses.update(of_kind if kind in (name, "all") else {})
+            for name, kind_statuses in counts.get(phase, {}).items():
+                statuses.update(kind_statuses if kind in (name, "all") else {})
             row[phase] = described(statuses)
         rows.append(row)
     return rows
@@ -166,8 +166,8 @@ def main(_):
             alone = good_client(server, lines, len(lines))
             answers = alone["answers"]
             if {status for status, _ in answers} != {200}:
-                got = described(alone["statuses"])
-                raise UserError(f"alone, the good client got {got}; want 200 only")
+                statuses = described(alone["statuses"])
+                raise UserError(f"alone, the good client got {statuses}; want 200 only")
             rows = [good_row("alone", alone, answers)]
             states.append(state(server, "after the good client alone"))
             job = {"port": server.port, "key": BAD, "kinds": kinds, "lines": lines}
@@ -175,8 +175,8 @@ def main(_):
                 write_line(bad, PHASES[0])
                 count = max(1, round(MINUTE * args.minutes))
                 work = partial(good_client, server, lines, count)
-                done, during = each_minute(server, args.minutes, work)
-                rows.append(good_row("next to the bad client", done, answers))
+                load, during = each_minute(server, args.minutes, work)
+                rows.append(good_row("next to the bad client", load, answers))
                 states += [*during, state(server, "before SIGTERM")]
                 write_line(bad, PHASES[1])
                 ended = server.ended()

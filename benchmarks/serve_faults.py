@@ -65,7 +65,7 @@ async def connections(server: Server) -> Counter:
 
 async def never_reading(server: Server) -> Counter:
     """Clients who ask for 16 MB and do not read them; ends when they are closed."""
-    before, sockets = server.files(), []
+    files_before, sockets = server.files(), []
     request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
     for _ in range(20):
         sockets.append(socket.socket())
@@ -73,12 +73,12 @@ async def never_reading(server: Server) -> Counter:
         sockets[-1].connect(("127.0.0.1", server.port))
         sockets[-1].sendall(request)
     await asyncio.sleep(2)
-    opened = server.files() - before
-    await server.files_return(before, WAIT)
-    left = server.files() - before
-    for each in sockets:
-        each.close()
-    return +Counter({"closed": opened - left, "open": left})
+    opened = server.files() - files_before
+    await server.files_return(files_before, WAIT)
+    still_open = server.files() - files_before
+    for connection in sockets:
+        connection.close()
+    return +Counter({"closed": opened - still_open, "open": still_open})
 
 
 async def cut_bodies(server: Server) -> Counter:
@@ -94,7 +94,7 @@ async def large_bodies(server: Server) -> Counter:
     unknown = post(b"", 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     chunk = b"%x\r\n%s\r\n0\r\n\r\n" % (len(large), large)
     requests = [post(large), unknown + chunk, post(b"[" * 1_000_000)] * 3
-    return await all_of(sent(server.port, each) for each in requests)
+    return await all_of(sent(server.port, request) for request in requests)
 
 
 async def leaving(server: Server) -> Counter:
@@ -114,8 +114,8 @@ async def deleted_workdir(server: Server) -> Counter:
     shutil.rmtree(server.workdir)
     os.kill(server.pid, signal.SIGHUP)
     await asyncio.sleep(3)
-    asked = json.dumps({"lines": ["A dog runs."], "provenance": True}).encode()
-    return await all_of(sent(server.port, post(body)) for body in (BODY, asked))
+    detailed = json.dumps({"lines": ["A dog runs."], "provenance": True}).encode()
+    return await all_of(sent(server.port, post(body)) for body in (BODY, detailed))
 
 
 async def stopped(server: Server) -> Counter:
@@ -196,22 +196,27 @@ class Others:
                 continue
             kind = str(status)
             if status == 200:
-                found = json.loads(answer)["translations"][0]["hypotheses"]
-                kind = "right" if found == self.alone[line] else "different"
+                hypotheses = json.loads(answer)["translations"][0]["hypotheses"]
+                kind = "right" if hypotheses == self.alone[line] else "different"
             self.counts[kind] += 1
 
 
 async def tried(server: Faulty, fault: str, alone: dict[str, list]) -> dict:
     """Tries a fault; returns its row."""
     try_it, may_see, may_get = FAULTS[fault]
-    others = Others(server.port, alone)
+    clients = Others(server.port, alone)
     ends = try_it is stopped
-    tasks = [asyncio.create_task(others.client()) for _ in range(CLIENTS * (not ends))]
+    tasks = [asyncio.create_task(clients.client()) for _ in range(CLIENTS * (not ends))]
     await asyncio.sleep(1)
     files, memory = server.files(), server.megabytes()
-    seen = await try_it(server)
+    kinds = await try_it(server)
     await asyncio.sleep(1)
-    row: dict = {"fault": fault, "seen": _counted(seen), "files": "", "megabytes": ""}
+    row: dict = {
+        "fault": fault,
+        "seen": _counted(kinds),
+        "files": "",
+        "megabytes": "",
+    }
     if not ends:
         await server.files_return(files, 10)
         row["files"] = f"{files} → {server.files()}"
@@ -220,8 +225,8 @@ async def tried(server: Faulty, fault: str, alone: dict[str, list]) -> dict:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    row["others"] = _counted(others.counts)
-    right = {*seen} <= may_see and {*others.counts} <= {"right", *may_get}
+    row["others"] = _counted(clients.counts)
+    right = {*kinds} <= may_see and {*clients.counts} <= {"right", *may_get}
     return row | {"as_expected": "yes" if right and ends else "no"}
 
 

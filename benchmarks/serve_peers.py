@@ -58,10 +58,10 @@ class Queue:
     async def batch(self) -> None:
         await asyncio.sleep(self.seconds)
         async with self.free:  # while all threads are busy, more join the batch
-            taken, self.waiting = self.waiting, []
-            lines = [line for request, _ in taken for line in request]
+            batch, self.waiting = self.waiting, []
+            lines = [line for request, _ in batch for line in request]
             texts = iter(await run_in_threadpool(self.model, lines))
-        for request, future in taken:
+        for request, future in batch:
             future.set_result([next(texts) for _ in request])
 
 

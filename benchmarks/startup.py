@@ -44,10 +44,10 @@ def imported(statement: str) -> float:
         "import time; began = time.perf_counter(); "
         f"{statement}; print(time.perf_counter() - began)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    return float(done.stdout)
+    return float(process.stdout)
 
 
 ANSWERS = {
@@ -63,7 +63,7 @@ def answered(arguments: list[str], programs: Path) -> float:
       programs: the folder of compiled programs.
     """
     began = time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "t2t_jax", *arguments],
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(programs)},
         input="A dog.\n",
@@ -71,8 +71,8 @@ def answered(arguments: list[str], programs: Path) -> float:
         text=True,
     )
     seconds = time.perf_counter() - began
-    if done.returncode not in (0, 2) or "Traceback" in done.stderr:
-        raise RuntimeError(f"{arguments} failed:\n{done.stderr[-3000:]}")
+    if process.returncode not in (0, 2) or "Traceback" in process.stderr:
+        raise RuntimeError(f"{arguments} failed:\n{process.stderr[-3000:]}")
     return seconds
 
 
@@ -187,8 +187,14 @@ def main(_):
             limit = seconds.pop("import jax")
             beside = {"peer": limit, "peer_name": "import jax", "more_is_better": False}
             rows += [
-                measuring.Row(name, "s", own, share_of_limit=limit / own, **beside)
-                for name, own in seconds.items()
+                measuring.Row(
+                    name,
+                    "s",
+                    spent,
+                    share_of_limit=limit / spent,
+                    **beside,
+                )
+                for name, spent in seconds.items()
             ]
         if "answer" in parts:
             seconds = answers(args.workdir, args.rounds, Path(folder))

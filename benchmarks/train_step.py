@@ -118,7 +118,7 @@ def memory(name: str, work: Work, steps: int = 3) -> float | None:
         set_up_process()
     else:
         peers.need("torch", "transformers")
-    before = megabytes("VmRSS")
+    memory_before = megabytes("VmRSS")
     rate, trainer = contender(name, work)
     rate(steps)
     if jax.default_backend() != "cpu":
@@ -126,7 +126,7 @@ def memory(name: str, work: Work, steps: int = 3) -> float | None:
             return trainer.peak_megabytes()
         return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
     peak = megabytes("VmHWM")
-    return None if before is None or peak is None else peak - before
+    return None if memory_before is None or peak is None else peak - memory_before
 
 
 def measured(work: Work, names: list[str], args):

@@ -98,8 +98,8 @@ def main(_):
         contenders = {"ours": trainer, "default": default}
         rates = measuring.alternate(
             {
-                name: partial(each.rate, batches[:10], sides=("target",))
-                for name, each in contenders.items()
+                name: partial(contender.rate, batches[:10], sides=("target",))
+                for name, contender in contenders.items()
             },
             args.rounds,
         )

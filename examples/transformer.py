@@ -155,14 +155,14 @@ def feed_forward(ff, x_btd):  # equation 2
 
 
 # ----------------------------------------------------------- 3.4 Embeddings and softmax
-def embed(parameters, tokens_bt, first=0):
+def embed(parameters, tokens_bt, start=0):
     """Embeddings times sqrt(d_model), plus the positions `first`, `first` + 1, ..."""
     table_vd = parameters["embedding"]["tokens"]
     d_model = table_vd.shape[1]
     # Vectors begin with length 1, as the output layer wants them. Times sqrt(d_model),
     # their elements are as large as the sines that are added.
     x_btd = table_vd[tokens_bt] * math.sqrt(d_model)
-    return x_btd + positional_encoding(first + jnp.arange(tokens_bt.shape[1]), d_model)
+    return x_btd + positional_encoding(start + jnp.arange(tokens_bt.shape[1]), d_model)
 
 
 def output_layer(parameters, x_btd):
@@ -200,17 +200,18 @@ def initial_parameters(rng, vocabulary, layers, d_model, d_ff, heads):
 
     def layer(*attentions):
         d_k = d_model // heads
-        of = {"ff": {"inner": weight(d_model, d_ff), "outer": weight(d_ff, d_model)}}
-        of["ff"] |= {"inner_bias": jnp.zeros(d_ff), "outer_bias": jnp.zeros(d_model)}
+        ff = {"inner": weight(d_model, d_ff), "outer": weight(d_ff, d_model)}
+        ff |= {"inner_bias": jnp.zeros(d_ff), "outer_bias": jnp.zeros(d_model)}
+        weights = {"ff": ff}
         for name in attentions:
-            of[name] = {
+            weights[name] = {
                 w: weight(d_model, heads, d_k) for w in ("query", "key", "value")
             }
-            of[name]["out"] = weight(heads, d_k, d_model, inputs=2)
+            weights[name]["out"] = weight(heads, d_k, d_model, inputs=2)
         for name in (*attentions, "ff"):
             norm = {"scale": jnp.ones(d_model), "bias": jnp.zeros(d_model)}
-            of[f"{name}_sub"] = {"norm": norm}
-        return of
+            weights[f"{name}_sub"] = {"norm": norm}
+        return weights
 
     table_vd = jax.random.normal(next(rngs), (vocabulary, d_model)) * d_model**-0.5
     return {
@@ -281,8 +282,8 @@ def batches(pairs, batch_tokens, rng):
         starts = range(0, len(group), rows)
         epoch += [(group[start : start + rows], rows, length) for start in starts]
     for i in rng.permutation(len(epoch)):
-        chosen, rows, length = epoch[i]
-        yield tuple(as_array(side, rows, length) for side in zip(*chosen, strict=True))
+        members, rows, length = epoch[i]
+        yield tuple(as_array(side, rows, length) for side in zip(*members, strict=True))
 
 
 # ------------------------------------------------------------------------ 5.3 Optimizer
@@ -311,8 +312,8 @@ def dropout(rng, rate):
     rngs = (jax.random.fold_in(rng, i) for i in itertools.count())
 
     def drop(x):
-        kept = jax.random.bernoulli(next(rngs), 1 - rate, x.shape)
-        return jnp.where(kept, x / (1 - rate), 0)  # x remains the expected value
+        mask = jax.random.bernoulli(next(rngs), 1 - rate, x.shape)
+        return jnp.where(mask, x / (1 - rate), 0)  # x remains the expected value
 
     return drop if rate else no_dropout
 
@@ -354,8 +355,9 @@ def train_step(parameters, m, v, batch, step, rate, rng, smoothing, p_drop):
 def train(flags, pairs, dev_pairs):
     """Trains; returns the average of the last checkpoints (6.1)."""
     rng, order = jax.random.key(flags.seed), np.random.default_rng(flags.seed)
-    sizes = flags.vocabulary, flags.layers, flags.d_model, flags.d_ff, flags.heads
-    parameters = initial_parameters(rng, *sizes)
+    parameters = initial_parameters(
+        rng, flags.vocabulary, flags.layers, flags.d_model, flags.d_ff, flags.heads
+    )
     m, v = (jax.tree.map(jnp.zeros_like, parameters) for _ in range(2))
     count = sum(x.size for x in jax.tree.leaves(parameters))
     print(f"{len(pairs):,} pairs, {count:,} parameters", flush=True)
@@ -466,14 +468,14 @@ def translate(parameters, subwords, lines, beam, alpha, extra=50, rows=64):
     translations = [""] * len(lines)
     by_length = sorted(range(len(lines)), key=lambda i: len(sentences[i]))
     for start in range(0, len(lines), rows):
-        chosen = by_length[start : start + rows]
-        length = padded(len(sentences[chosen[-1]]))
-        source_bs = as_array([sentences[i] for i in chosen], rows, length)
+        batch = by_length[start : start + rows]
+        length = padded(len(sentences[batch[-1]]))
+        source_bs = as_array([sentences[i] for i in batch], rows, length)
         limit_b = (source_bs != PAD).sum(axis=1) + extra
-        limit_b[len(chosen) :] = 1  # rows without a sentence
-        settings = limit_b, beam, alpha, length + extra
-        found_bt = beam_search(parameters, source_bs, *settings)
-        for i, tokens in zip(chosen, np.asarray(found_bt).tolist(), strict=False):
+        limit_b[len(batch) :] = 1  # rows without a sentence
+        longest = length + extra
+        best_bt = beam_search(parameters, source_bs, limit_b, beam, alpha, longest)
+        for i, tokens in zip(batch, np.asarray(best_bt).tolist(), strict=False):
             ids = itertools.takewhile(lambda x: x not in (EOS, PAD), tokens[1:])
             translations[i] = subwords.decode([*ids])
     return translations
@@ -500,11 +502,11 @@ def load(path):
     parameters = {}
     with np.load(path) as arrays:
         for name, x in arrays.items():
-            *folders, last = [int(w) if w.isdigit() else w for w in name.split("/")]
-            place = parameters
+            *folders, leaf = [int(w) if w.isdigit() else w for w in name.split("/")]
+            level = parameters
             for folder in folders:
-                place = place.setdefault(folder, {})
-            place[last] = jnp.asarray(x)
+                level = level.setdefault(folder, {})
+            level[leaf] = jnp.asarray(x)
     return parameters
 
 
@@ -566,8 +568,8 @@ def main(arguments=None):
             raise SystemExit(f"there is no {model}; train it with --train")
         subwords = sentencepiece.SentencePieceProcessor(model_file=str(subwords_model))
         lines = sys.stdin.read().removesuffix("\n").split("\n")
-        found = translate(load(model), subwords, lines, flags.beam, flags.alpha)
-        print(*found, sep="\n")
+        output = translate(load(model), subwords, lines, flags.beam, flags.alpha)
+        print(*output, sep="\n")
         return
     parts, endings = (flags.train, flags.dev, flags.test), (flags.source, flags.target)
     text, dev, (sources, references) = (read_pairs(part, endings) for part in parts)
@@ -576,8 +578,8 @@ def main(arguments=None):
     pairs = []
     for sides in (text, dev):
         ids = [[[*line, EOS] for line in subwords.encode(side)] for side in sides]
-        every = zip(*ids, strict=True)
-        pairs.append([p for p in every if max(map(len, p)) <= flags.max_length])
+        encoded = zip(*ids, strict=True)
+        pairs.append([p for p in encoded if max(map(len, p)) <= flags.max_length])
         if not pairs[-1]:
             raise SystemExit("all pairs have more tokens than --max_length")
     try:
@@ -587,10 +589,10 @@ def main(arguments=None):
     write(subwords_model, content)
     parameters = train(flags, *pairs)
     save(model, parameters)
-    found = translate(parameters, subwords, sources, flags.beam, flags.alpha)
-    write(flags.workdir / "test.translated", "".join(f"{x}\n" for x in found).encode())
+    output = translate(parameters, subwords, sources, flags.beam, flags.alpha)
+    write(flags.workdir / "test.translated", "".join(f"{x}\n" for x in output).encode())
     bleu = sacrebleu.BLEU()
-    print(bleu.corpus_score(found, [references]), bleu.get_signature(), sep="\n")
+    print(bleu.corpus_score(output, [references]), bleu.get_signature(), sep="\n")
 
 
 if __name__ == "__main__":

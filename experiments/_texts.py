@@ -7,11 +7,11 @@ from t2t_jax.tools.experiment import with_fields
 TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 
 
-def entry(what, name, choices):
+def entry(kind, name, choices):
     """Returns the entry of a name, such as that of a text; refuses other names."""
     if name not in choices:
         expected = " or ".join(map(repr, choices))
-        raise ValueError(f"unknown {what} {name!r}; want {expected}")
+        raise ValueError(f"unknown {kind} {name!r}; want {expected}")
     return choices[name]
 
 

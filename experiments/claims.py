@@ -88,7 +88,7 @@ def report(results):
     """Says for each claim of the paper what the rows show."""
     base = results["base"]
 
-    def beside(name, column=BLEU):
+    def difference_text(name, column=BLEU):
         if not (base.values(column) and results[name].values(column)):
             return "not run yet"
         return f"{base.mean(column):.1f} against {results[name].mean(column):.1f}"
@@ -107,8 +107,8 @@ def report(results):
         ("Sinusoids may extrapolate (section 3.5)", "alibi", LONG, "on `long`"),
     )
     cells = (
-        [claim, name, f"{beside(name, column)} {more}"]
-        for claim, name, column, more in claims
+        [claim, name, f"{difference_text(name, column)} {remark}"]
+        for claim, name, column, remark in claims
     )
     head = ("claim", "tried", "BLEU of the Transformer")
     return "\n".join(markdown_table(head, cells, left=(0, 1, 2)))

@@ -165,20 +165,20 @@ def answer(measured):
     """Says what each scheme keeps beyond the lengths of training, the best first."""
     scores = {}
     for result in measured:
-        seen, beyond = (
+        within, beyond = (
             result.values(f"by_length.{part}.bleu") for part in ("seen", "beyond")
         )
-        if seen and len(seen) == len(beyond):
-            scores[result.row.name] = seen, beyond
+        if within and len(within) == len(beyond):
+            scores[result.row.name] = within, beyond
     if not scores:
         return "The test sets have no sentences beyond the lengths of training."
     order = sorted(scores, key=lambda name: -fmean(scores[name][1]))
     listed = []
     for name in order:
-        seen, beyond = scores[name]
-        lost = [a - b for a, b in zip(seen, beyond, strict=True)]
+        within, beyond = scores[name]
+        lost = [a - b for a, b in zip(within, beyond, strict=True)]
         listed.append(
-            f"{name} {fmean(seen):.1f} to {fmean(beyond):.1f} (loses {spread(lost)})"
+            f"{name} {fmean(within):.1f} to {fmean(beyond):.1f} (loses {spread(lost)})"
         )
     return (
         "BLEU of sentences up to the longest source of training, and of longer ones, "

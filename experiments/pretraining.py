@@ -52,8 +52,8 @@ def get_experiment(seeds=3, steps=800, masked="", spans=""):
         add("scratch, their pieces", {"data.tokenizer": f"{masked}/tokenizer.model"})
     for name, (start, parts) in PARTS.items():
         if starts[start]:
-            taken = {"train.init_from": starts[start], "train.init_parts": parts}
-            add(name, taken)
+            init_fields = {"train.init_from": starts[start], "train.init_parts": parts}
+            add(name, init_fields)
     return Experiment(
         rows=rows,
         columns=[

@@ -41,12 +41,14 @@ def get_experiment(seeds=3, row_seeds=1):
     for field, tried in values.items():
         for value in tried:
             # By default the peak follows from the warm-up: here it stays.
-            kept = {"train.peak_learning_rate": peak(base)} if "warmup" in field else {}
+            peaks = (
+                {"train.peak_learning_rate": peak(base)} if "warmup" in field else {}
+            )
             factor = field.partition(".")[2]
             rows.append(
                 Row(
                     f"{factor}={value:.3g}",
-                    with_fields(base, kept | {field: value}),
+                    with_fields(base, peaks | {field: value}),
                     row_seeds,
                     values={field: value},
                     group=factor,

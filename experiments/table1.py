@@ -145,12 +145,12 @@ def report(results):
     costs, paths = measured(results), measured(results, "path")
     if not costs:
         return ""
-    first = next(iter(costs.values()))
+    cost = next(iter(costs.values()))
     parts = [
         "## Exponents with 95% intervals",
-        f"Of n in {_range(first, 'lengths')} and d in {_range(first, 'widths')}, the "
+        f"Of n in {_range(cost, 'lengths')} and d in {_range(cost, 'widths')}, the "
         "larger halves of what was measured: smaller layers take the time of overheads "
-        f"(device: {first['device']}). One fit of log y = c + a log n + b log d for "
+        f"(device: {cost['device']}). One fit of log y = c + a log n + b log d for "
         "each layer and quantity. A sum such as n^2 d + n d^2 is not a power law: its "
         "exponents are those of the measured range, and its intervals hold the misfit.",
         _exponents(costs),
@@ -207,18 +207,18 @@ def _crossings(costs):
         )
         # Attention loses with growing n, and wins with growing d.
         slower = attention, recurrence
-        at = crossing(x, *(slower if symbol == "n" else slower[::-1]))
+        equal_at = crossing(x, *(slower if symbol == "n" else slower[::-1]))
         ratios = ", ".join(
             f"{r / a:.1f} ({symbol} = {value})"
             for value, a, r in zip(x, attention, recurrence, strict=True)
         )
-        where = (
-            f"the two are equally fast at {symbol} = {at:,.0f}"
-            if at
+        finding = (
+            f"the two are equally fast at {symbol} = {equal_at:,.0f}"
+            if equal_at
             else f"no crossing at {symbol} = {x[0]} to {x[-1]}"
         )
         parts.append(
-            f"- {fixed}: {where}. Recurrence takes, times the seconds of "
+            f"- {fixed}: {finding}. Recurrence takes, times the seconds of "
             f"self-attention: {ratios}."
         )
     return "\n".join([parts[0], "", *parts[1:]])

@@ -48,11 +48,11 @@ def get_experiment(seeds=3, text="tiny", steps=0, models="transformer,lstm,conv"
       models: comma-separated; the first is the one that the others are matched with.
     """
     bleu = f"{_texts.test_set(text)}.bleu"
-    first, *others = models.split(",")
-    reference = config_of(first, text, steps)
-    configs = {first: reference}
+    reference_kind, *matched_kinds = models.split(",")
+    reference = config_of(reference_kind, text, steps)
+    configs = {reference_kind: reference}
     configs |= {
-        kind: matched(config_of(kind, text, steps), reference) for kind in others
+        kind: matched(config_of(kind, text, steps), reference) for kind in matched_kinds
     }
     options = {"seeds": seeds, "measures": [Measure("speed")]}
     rows = []
@@ -72,10 +72,10 @@ def get_experiment(seeds=3, text="tiny", steps=0, models="transformer,lstm,conv"
             "speed.sentences_per_second",
         ),
         compared=bleu,
-        baseline=first,
+        baseline=reference_kind,
         note=NOTE,
         fixed=("model.*", "train.*", "data.*vocab*", "data.batch*", "data.row_length"),
-        plot=lambda results: plot(results, bleu, first),
+        plot=lambda results: plot(results, bleu, reference_kind),
     )
 
 
@@ -174,8 +174,8 @@ def on_grid(steps, save_every):
     return max(1, round(steps)), 1
 
 
-def plot(results, bleu, first):
+def plot(results, bleu, base):
     """Draws BLEU of the models, in both groups."""
     from t2t_jax.tools.experiment import plots
 
-    return plots.bars(results, bleu, title="BLEU at equal parameters", baseline=first)
+    return plots.bars(results, bleu, title="BLEU at equal parameters", baseline=base)

@@ -148,10 +148,10 @@ def differences(results, column):
     base = results["base"]
     rows = []
     for result in results:
-        ours = result.mean(column) - base.mean(column)
-        if result is not base and not math.isnan(ours):
+        our_difference = result.mean(column) - base.mean(column)
+        if result is not base and not math.isnan(our_difference):
             paper = result.row.paper[column] - base.row.paper[column]
-            rows.append((result.row.name, paper, ours))
+            rows.append((result.row.name, paper, our_difference))
     return rows
 
 
@@ -168,11 +168,11 @@ def report(results, bleu):
         rank = spearmanr(paper, ours)
         # Rows that the paper prints as equal to base have no direction.
         directed = [(a, b) for a, b in zip(paper, ours, strict=True) if abs(a) > 1e-6]
-        same = sum(a * b > 0 for a, b in directed)
+        same_sign = sum(a * b > 0 for a, b in directed)
         lines.append(
             f"- {column}: Spearman's rank correlation of our differences from base "
             f"with the paper's is {rank.statistic:.2f} (p = {rank.pvalue:.2g}, "
-            f"{len(rows)} rows); {same} of {len(directed)} have the same sign."
+            f"{len(rows)} rows); {same_sign} of {len(directed)} have the same sign."
         )
     return "\n".join(lines)
 

@@ -28,7 +28,8 @@ from t2t_jax.sections import (
     known_options,
 )
 
-# Types of the weights of a model that only decodes; no field, since any workdir can.
+# Types of the weights of a model that only decodes. They are chosen when it is loaded,
+# not in its config: any workdir can be loaded either way.
 WEIGHTS = ("float32", "int8")
 
 
@@ -561,17 +562,17 @@ class _Options(ml_collections.ConfigDict):
     no variant.
     """
 
-    _known: Callable[[], Mapping] = dict
+    _available: Callable[[], Mapping] = dict
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self and name in (known := self._known()):
+        if name not in self and name in (available := self._available()):
             with self.unlocked():
-                self[name] = known[name][0].default
+                self[name] = available[name][0].default
         return super().__getitem__(name)
 
     def __setstate__(self, state: dict):  # of a copy
         super().__setstate__(state)
-        object.__setattr__(self, "_known", state["_known"])
+        object.__setattr__(self, "_available", state["_available"])
 
 
 class _Fields(ml_collections.ConfigDict):
@@ -599,8 +600,8 @@ def to_config_dict(config: Config) -> ml_collections.ConfigDict:
     for section, values in sections.items():
         if "options" in values:
             values["options"] = _Options(dict(values["options"]))
-            known = functools.partial(known_options, SECTIONS[section])
-            object.__setattr__(values["options"], "_known", known)
+            available = functools.partial(known_options, SECTIONS[section])
+            object.__setattr__(values["options"], "_available", available)
         sections[section] = _Fields(values)
     return ml_collections.ConfigDict(sections)
 
@@ -667,27 +668,27 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any, bool]]:
     """
     changed = {}
     for section, default in SECTIONS.items():
-        before, after = getattr(old, section), getattr(new, section)
+        old_section, new_section = getattr(old, section), getattr(new, section)
         for config_field in dataclasses.fields(default):
             name = f"{section}.{config_field.name}"
             values = (
-                getattr(before, config_field.name),
-                getattr(after, config_field.name),
+                getattr(old_section, config_field.name),
+                getattr(new_section, config_field.name),
             )
             if values[0] == values[1]:
                 continue
             if config_field.name != "options":
-                safe = config_field.metadata["safe"] and not after.fixed_by(
+                safe = config_field.metadata["safe"] and not new_section.fixed_by(
                     config_field.name
                 )
                 changed[name] = (*values, safe)
                 continue
             for option in {**values[0], **values[1]}:
                 # An option is stored only if it differs from its default.
-                own, _ = known_options(default)[option]
-                pair = [stored.get(option, own.default) for stored in values]
+                option_field, _ = known_options(default)[option]
+                pair = [stored.get(option, option_field.default) for stored in values]
                 if pair[0] != pair[1]:
-                    safe = own.metadata.get("safe", False)
+                    safe = option_field.metadata.get("safe", False)
                     changed[f"{name}.{option}"] = (*pair, safe)
     return changed
 

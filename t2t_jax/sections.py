@@ -133,11 +133,11 @@ class Section:
 
     def entries(self) -> list[Any]:
         """The table entries that the fields choose, and options of these entries."""
-        found = [self.variant(chooser.name) for chooser in self.choosers()]
-        for own in filter(None, map(self.own_options, [*found])):
-            tables = [f for f in dataclasses.fields(own) if f.metadata.get("table")]
-            found += [table_of(f)[getattr(own, f.name)] for f in tables]
-        return found
+        entries = [self.variant(chooser.name) for chooser in self.choosers()]
+        for options in filter(None, map(self.own_options, [*entries])):
+            tables = [f for f in dataclasses.fields(options) if f.metadata.get("table")]
+            entries += [table_of(f)[getattr(options, f.name)] for f in tables]
+        return entries
 
     def choosers(self) -> list[dataclasses.Field]:
         """The fields that choose from a table."""
@@ -252,11 +252,11 @@ def known_options(section: Section) -> dict[str, tuple[dataclasses.Field, list[s
     ]
     for choice, entry in entries:
         for option in dataclasses.fields(getattr(entry, "Options", None) or Section):
-            first, choices = options.setdefault(option.name, (option, []))
-            if repr(first.default) != repr(option.default):
+            earlier, choices = options.setdefault(option.name, (option, []))
+            if repr(earlier.default) != repr(option.default):
                 raise UserError(
                     f"{choice} and {choices[0]} both have an option {option.name!r}, "
-                    f"with the defaults {option.default!r} and {first.default!r}; "
+                    f"with the defaults {option.default!r} and {earlier.default!r}; "
                     "rename one of them"
                 )
             choices.append(choice)
@@ -338,12 +338,12 @@ def parse_variant(
       The name of the entry, and the values written, of the types of the defaults.
     """
     setting = f"{label}={written!r}"
-    name, _, rest = written.partition(":")
+    name, _, written_options = written.partition(":")
     if name not in kinds:
         raise UserError(f"{setting}{did_you_mean(name, kinds)}")
     fields = {f.name: f for f in dataclasses.fields(kinds[name] or Section)}
     values: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, written_options.split(",")):
         option, equals, value = part.partition("=")
         if not fields:
             raise UserError(f"{setting}: {name} has no options; want {name!r}")
@@ -405,7 +405,7 @@ def _checked_options(name: str, section: Section, values: Any) -> Options:
     """
     if not isinstance(values, Mapping | ml_collections.ConfigDict):
         raise UserError(f"config.{name}={values!r}; want a dict")
-    available, kept = known_options(section), {}
+    available, changed = known_options(section), {}
     choices = {f"{f.name}={getattr(section, f.name)!r}" for f in section.choosers()}
     for option_name, value in dict(values).items():
         full = f"{name}.{option_name}"
@@ -424,5 +424,5 @@ def _checked_options(name: str, section: Section, values: Any) -> Options:
                 f"{name.partition('.')[0]}.{' and '.join(owners)}, which this config "
                 "does not choose"
             )
-        kept[option_name] = value
-    return Options(kept)
+        changed[option_name] = value
+    return Options(changed)

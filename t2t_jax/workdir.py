@@ -44,6 +44,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io import ideas, lock
 from t2t_jax.io.atomic import checked_json, read_checked_json, write_atomically
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.json_lines import read_lines
 from t2t_jax.io.locations import is_local, locate
 from t2t_jax.parallel import processes
 
@@ -61,15 +62,10 @@ class Start(NamedTuple):
     ideas: dict[str, str]  # the SHA-256 of each module of --ideas
 
     @classmethod
-    def parsed(cls, line: bytes) -> "Start | None":
-        """Reads a line; None if it is damaged."""
-        try:
-            start = json.loads(line)
-            ideas = {str(k): str(v) for k, v in start.get("ideas", {}).items()}
-            return cls(int(start["step"]), dict(start["machine"]), ideas)
-        # RecursionError: JSON that is nested to harm.
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return None
+    def parsed(cls, line: dict) -> "Start":
+        """Reads a line."""
+        ideas = {str(k): str(v) for k, v in line.get("ideas", {}).items()}
+        return cls(int(line["step"]), dict(line["machine"]), ideas)
 
 
 class Workdir:
@@ -308,9 +304,9 @@ class Workdir:
 
     def starts(self) -> list["Start | None"]:
         """The starts of the run, oldest first; None for each that is damaged."""
-        file = self / STARTS
-        lines = file.read_bytes().splitlines() if file.exists() else []
-        return [Start.parsed(line) for line in lines]
+        starts, tail = read_lines(self / STARTS, Start.parsed)
+        # Each start is written with its line end, so a tail is not one of them.
+        return [*starts, None] if tail else starts
 
     def last_start(self) -> "Start | None":
         """The last start of the run; None if there is none, or it is damaged."""

@@ -94,27 +94,27 @@ UNSTABLE = {
 
 
 def sha256(*parts: bytes | str) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
-        whole.update(f"{len(content)} ".encode())
-        whole.update(content)
-    return whole.hexdigest()[:24]
+        digest.update(f"{len(content)} ".encode())
+        digest.update(content)
+    return digest.hexdigest()[:24]
 
 
-def of_array(x) -> str:
+def array_hash(x) -> str:
     x = np.asarray(x)
     return sha256(str(x.dtype), str(x.shape), np.ascontiguousarray(x).tobytes())
 
 
-def of_tree(tree) -> str:
+def tree_hash(tree) -> str:
     """The hash of nested dicts, lists and tuples of arrays, with their names."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    parts = {jax.tree_util.keystr(path): of_array(leaf) for path, leaf in leaves}
+    parts = {jax.tree_util.keystr(path): array_hash(leaf) for path, leaf in leaves}
     return sha256(json.dumps(parts, sort_keys=True))
 
 
-def of_json(value) -> str:
+def json_hash(value) -> str:
     return sha256(json.dumps(stable(value), sort_keys=True, ensure_ascii=False))
 
 
@@ -127,15 +127,15 @@ def stable(value):
     return value
 
 
-def of_files(folder: Path, pattern: str = "*") -> dict[str, str]:
+def file_hashes(folder: Path, pattern: str = "*") -> dict[str, str]:
     """The hashes of a folder's files; of JSON files those of what is stable."""
-    found = {}
+    hashes = {}
     for file in sorted(p for p in folder.rglob(pattern) if p.is_file()):
         content = file.read_bytes()
         name = str(file.relative_to(folder))
         is_json = file.suffix == ".json"
-        found[name] = of_json(json.loads(content)) if is_json else sha256(content)
-    return found
+        hashes[name] = json_hash(json.loads(content)) if is_json else sha256(content)
+    return hashes
 
 
 # ------------------------------------------------------------------------ text, configs
@@ -258,85 +258,85 @@ TRAININGS = {
 
 def kinds() -> dict:
     """A config of every kind of model, of variants and of ways to train."""
-    found = {
+    configs = {
         f"transformer: {name}": config_of(model=fields)
         for name, fields in VARIANTS.items()
     }
     for name, fields in TRAININGS.items():
-        found[f"transformer: {name}"] = config_of(train=fields)
-    found["transformer: bucketed, two vocabularies"] = config_of(
+        configs[f"transformer: {name}"] = config_of(train=fields)
+    configs["transformer: bucketed, two vocabularies"] = config_of(
         data={**BUCKETS, "joint_vocabulary": False, "vocab_size": 360},
         model={"tied": "target"},
     )
-    found["decoder_only"] = config_of("lm_tiny", data=ONE_SIDED)
-    found["encoder_only"] = config_of("mlm_tiny", data=ONE_SIDED)
-    found["classifier"] = config_of(
+    configs["decoder_only"] = config_of("lm_tiny", data=ONE_SIDED)
+    configs["encoder_only"] = config_of("mlm_tiny", data=ONE_SIDED)
+    configs["classifier"] = config_of(
         "classify_tiny",
         data={"dir": "", "train": "grammar:train", "dev": "", "test": ""},
     )
     for form in ("gnmt", "luong"):
-        found[f"lstm: {form}"] = config_of(
+        configs[f"lstm: {form}"] = config_of(
             "lstm", model={**FOLDED, "layers": 2, "options": {"lstm_form": form}}
         )
     conv = {**FOLDED, "max_positions": 128}
-    found["conv"] = config_of("conv", model=conv)
+    configs["conv"] = config_of("conv", model=conv)
     for kind in ("bytenet", "neural_gpu"):
-        found[kind] = config_of(kind, model=FOLDED, data=BUCKETS)
-    return found
+        configs[kind] = config_of(kind, model=FOLDED, data=BUCKETS)
+    return configs
 
 
 def prepared(config) -> SimpleNamespace:
     """The vocabulary and the pairs of a config, as training reads them."""
-    ours = inside()
-    task = ours.task_of(config)
+    package = inside()
+    task = package.task_of(config)
     data = task.data()
-    training = ours.open_specs(config.data.train, task.open, data.dir, weights=True)
+    training = package.open_specs(config.data.train, task.open, data.dir, weights=True)
     vocabulary = task.vocabulary(training)
-    pairs = ours.training_pairs(training, vocabulary, data, task)
+    pairs = package.training_pairs(training, vocabulary, data, task)
     return SimpleNamespace(vocabulary=vocabulary, pairs=pairs)
 
 
 def batches(config, text: SimpleNamespace, mesh, count: int) -> list[dict]:
     """The first batches of a run."""
-    ours = inside()
+    package = inside()
 
     def local(layout):
-        return ours.local_layout(mesh, layout, config.train.accumulate)
+        return package.local_layout(mesh, layout, config.train.accumulate)
 
-    fed = ours.feed(text.pairs, config.data, config.train.seed, share=local)
+    fed = package.feed(text.pairs, config.data, config.train.seed, share=local)
     with contextlib.closing(fed):
         return [next(fed)[1] for _ in range(count)]
 
 
 def models(folder: Path) -> dict:
     """Initial parameters, and the state and metrics of three steps, of every kind."""
-    ours, found = inside(), {}
-    mesh = ours.make_mesh(devices=jax.devices()[:1])
+    package, hashes = inside(), {}
+    mesh = package.make_mesh(devices=jax.devices()[:1])
     # It takes minutes to compile so many programs well. The other parts do.
     jax.config.update("jax_disable_most_optimizations", True)
     for name, config in kinds().items():
-        config = ours.from_config_dict(config)
+        config = package.from_config_dict(config)
         text = prepared(config)
-        model = ours.build(config.model, *text.vocabulary.sizes)
-        steps = ours.compile_steps(model, config, mesh, text.vocabulary.bos)
+        model = package.build(config.model, *text.vocabulary.sizes)
+        steps = package.compile_steps(model, config, mesh, text.vocabulary.bos)
         state = steps.init()
-        found[f"{name}: tokenizer"] = sha256(
+        hashes[f"{name}: tokenizer"] = sha256(
             *(side.model for side in text.vocabulary.sides)
         )
-        found[f"{name}: initial parameters"] = of_tree(state.parameters)
+        hashes[f"{name}: initial parameters"] = tree_hash(state.parameters)
         logged = []
         for batch in batches(config, text, mesh, 3):
-            state, metrics = steps.train(state, ours.place_batch(mesh, batch))
+            state, metrics = steps.train(state, package.place_batch(mesh, batch))
             logged.append(jax.device_get(metrics))
-        found[f"{name}: metrics of three steps"] = of_tree(logged)
-        found[f"{name}: parameters after three steps"] = of_tree(state.parameters)
-        found[f"{name}: state after three steps"] = of_tree([*state])
-        placed = ours.place_batch(mesh, batch)
+        hashes[f"{name}: metrics of three steps"] = tree_hash(logged)
+        hashes[f"{name}: parameters after three steps"] = tree_hash(state.parameters)
+        hashes[f"{name}: state after three steps"] = tree_hash([*state])
+        placed = package.place_batch(mesh, batch)
         evaluated = steps.evaluate(state.best_parameters(), placed)
-        found[f"{name}: dev loss"] = of_tree(evaluated)
+        hashes[f"{name}: dev loss"] = tree_hash(evaluated)
         jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
-    return found
+    return hashes
 
 
 # --------------------------------------------------------------------- the parts: data
@@ -360,38 +360,38 @@ def texts() -> dict:
 
 def data(folder: Path) -> dict:
     """Tokenizers, prepared arrays, the plan of an epoch and the first batches."""
-    ours, found = inside(), {}
-    mesh = ours.make_mesh(devices=jax.devices()[:1])
+    package, hashes = inside(), {}
+    mesh = package.make_mesh(devices=jax.devices()[:1])
     for name, config in texts().items():
-        config = ours.from_config_dict(config)
+        config = package.from_config_dict(config)
         text = prepared(config)
         pairs = text.pairs
-        found[f"{name}: tokenizer"] = sha256(text.vocabulary.model)
+        hashes[f"{name}: tokenizer"] = sha256(text.vocabulary.model)
         for side in ("source", "target"):
             ragged = getattr(pairs, side)
             arrays = {k: getattr(ragged, k) for k in ("tokens", "offsets")}
-            found[f"{name}: tokens of the {side}"] = of_tree(arrays)
+            hashes[f"{name}: tokens of the {side}"] = tree_hash(arrays)
         counts = [pairs.dropped, pairs.read, pairs.sizes, pairs.weights, pairs.key]
-        found[f"{name}: counts and key"] = of_json(counts)
-        plan = ours.typical_plan(pairs, config.data, config.train.seed)
-        found[f"{name}: plan"] = of_plan(plan)
-        found[f"{name}: batches"] = of_tree(batches(config, text, mesh, 8))
-    return found
+        hashes[f"{name}: counts and key"] = json_hash(counts)
+        plan = package.typical_plan(pairs, config.data, config.train.seed)
+        hashes[f"{name}: plan"] = plan_hash(plan)
+        hashes[f"{name}: batches"] = tree_hash(batches(config, text, mesh, 8))
+    return hashes
 
 
-def of_plan(plan) -> str:
+def plan_hash(plan) -> str:
     """The shape and the arrays of every batch of a plan."""
     layouts = [plan[i] for i in range(len(plan))]
     return sha256(
         *(
-            sha256(repr(layout.shape), of_tree(fields_of(layout, without="shape")))
+            sha256(repr(layout.shape), tree_hash(fields_of(layout, without="shape")))
             for layout in layouts
         )
     )
 
 
-def fields_of(value, without: str) -> dict:
-    return {name: v for name, v in vars(value).items() if name != without}
+def fields_of(value, excluded: str) -> dict:
+    return {name: v for name, v in vars(value).items() if name != excluded}
 
 
 # ---------------------------------------------------------------- the parts: whole runs
@@ -453,25 +453,25 @@ def trained(folder: Path) -> Path:
 
 def workdir(folder: Path) -> dict:
     """All that a run writes: checkpoints, log, scores, translations, config."""
-    return of_workdir(trained(folder))
+    return workdir_hashes(trained(folder))
 
 
-def of_workdir(run: Path) -> dict:
-    found = {}
+def workdir_hashes(run: Path) -> dict:
+    hashes = {}
     for item in sorted(run.glob("checkpoints/*/*/*/_METADATA")):
         name = str(item.parent.relative_to(run / "checkpoints"))
-        found[name] = of_tree(arrays_of(item.parent))
+        hashes[name] = tree_hash(arrays_of(item.parent))
     log = (run / "metrics.jsonl").read_text().splitlines()
-    found["metrics.jsonl"] = of_json([json.loads(line) for line in log])
+    hashes["metrics.jsonl"] = json_hash([json.loads(line) for line in log])
     for part in ("scores", "translations"):
-        hashes = of_files(run / part).items()
-        found |= {f"{part}/{name}": value for name, value in hashes}
+        for name, value in file_hashes(run / part).items():
+            hashes[f"{part}/{name}"] = value
     for name in ("config.json", "training_text.json"):
-        found[name] = of_json(json.loads((run / name).read_text()))
-    found["tokenizer.model"] = sha256((run / "tokenizer.model").read_bytes())
+        hashes[name] = json_hash(json.loads((run / name).read_text()))
+    hashes["tokenizer.model"] = sha256((run / "tokenizer.model").read_bytes())
     names = {p.name for p in run.iterdir()} - {"tensorboard"}
-    found["names"] = of_json(sorted(names))
-    return found
+    hashes["names"] = json_hash(sorted(names))
+    return hashes
 
 
 def arrays_of(item: Path):
@@ -485,7 +485,7 @@ def arrays_of(item: Path):
         return reader.restore(place, args=ocp.args.PyTreeRestore(restore_args=restore))
 
 
-def told(translations) -> list:
+def as_json(translations) -> list:
     """Translations or scores as JSON, with floats to the last bit."""
     return [
         [
@@ -505,7 +505,7 @@ def searches(folder: Path) -> dict:
         for language in ("en", "de")
     )
     translate, sample = translator.translate, translator.sample
-    ways = {
+    calls = {
         "greedy": lambda: translate(english, beam=1),
         "beam 4, 4 best": lambda: translate(english, beam=4, nbest=4),
         "first, length": lambda: translate(english, stop="first", penalty="length"),
@@ -516,31 +516,31 @@ def searches(folder: Path) -> dict:
         "sampled": lambda: sample(english, samples=2, seed=7, temperature=0.8),
         "sampled, cut": lambda: sample(english, seed=7, top_k=20, top_p=0.9),
     }
-    found = {name: of_json(told(way())) for name, way in ways.items()}
+    hashes = {name: json_hash(as_json(call())) for name, call in calls.items()}
     scores = translator.score([*zip(english, german, strict=True)])
-    found["scores of references"] = sha256(*map(repr, scores))
-    found["scores of hypotheses"] = sha256(
+    hashes["scores of references"] = sha256(*map(repr, scores))
+    hashes["scores of hypotheses"] = sha256(
         *map(repr, translator.score([*zip(english, translate(english), strict=True)]))
     )
     confidence = translator.confidence([*zip(english, german, strict=True)])
-    found["confidence"] = sha256(*map(repr, confidence))
+    hashes["confidence"] = sha256(*map(repr, confidence))
     align = translator.align([*zip(english, german, strict=True)])
-    found["alignments"] = sha256(*map(repr, align))
-    found["averaged parameters"] = of_tree(translator.parameters)
+    hashes["alignments"] = sha256(*map(repr, align))
+    hashes["averaged parameters"] = tree_hash(translator.parameters)
     best = Translator.load(trained(folder), checkpoint="best")
-    found["best parameters"] = of_tree(best.parameters)
-    half = Translator.load(trained(folder), dtype="bfloat16")
-    found["bfloat16"] = of_json(told(half.translate(english)))
-    both = Translator.load([trained(folder)] * 2)
-    found["ensemble"] = of_json(told(both.translate(english)))
-    return found
+    hashes["best parameters"] = tree_hash(best.parameters)
+    rounded = Translator.load(trained(folder), dtype="bfloat16")
+    hashes["bfloat16"] = json_hash(as_json(rounded.translate(english)))
+    ensemble = Translator.load([trained(folder)] * 2)
+    hashes["ensemble"] = json_hash(as_json(ensemble.translate(english)))
+    return hashes
 
 
 def commands(folder: Path) -> dict:
     """What commands print: translate, score, whatwas, evaluate."""
     run, source = f"--workdir={trained(folder).name}", "--input=text/test.en"
     noise = ["--noise=drop@0.1,blank@0.1,swap@3", "--noise_seed=3"]
-    asked = {
+    command_lines = {
         "translate": ("translate", run, source, "--nbest=3", "--beam=3"),
         "translate by mbr": (
             "translate",
@@ -553,22 +553,24 @@ def commands(folder: Path) -> dict:
         "score pieces": ("score", run, "--test=text/test", "--tokens"),
         "whatwas": ("whatwas", run, "--step=3"),
     }
-    found = {name: sha256(command(folder, *way)) for name, way in asked.items()}
+    hashes = {
+        name: sha256(command(folder, *words)) for name, words in command_lines.items()
+    }
     for side in ("en", "de"):
-        found[f"pairs.{side}"] = sha256((folder / f"pairs.{side}").read_bytes())
+        hashes[f"pairs.{side}"] = sha256((folder / f"pairs.{side}").read_bytes())
     damaged = command(folder, "evaluate", run, "--test=text/dev", "--damage=key_typos")
-    found["evaluate"] = of_json(objects(damaged))
-    return found
+    hashes["evaluate"] = json_hash(objects(damaged))
+    return hashes
 
 
 def objects(printed: str) -> list:
     """The JSON objects that were printed, one after the other."""
-    decoder, found = json.JSONDecoder(), []
+    decoder, values = json.JSONDecoder(), []
     while printed := printed.strip():
         value, end = decoder.raw_decode(printed)
-        found.append(value)
+        values.append(value)
         printed = printed[end:]
-    return found
+    return values
 
 
 # ---------------------------------------------------------------------- the long parts
@@ -577,7 +579,7 @@ def objects(printed: str) -> list:
 def tiny(folder: Path) -> dict:
     """The main job: parameters, log, scores and translations."""
     command(folder, "main", f"--config={ROOT}/configs/tiny.py", "--workdir=tiny")
-    return of_workdir(folder / "tiny")
+    return workdir_hashes(folder / "tiny")
 
 
 PARTS = {part.__name__: part for part in (data, models, workdir, searches, commands)}
@@ -603,7 +605,7 @@ def machine() -> dict:
 
 def compute(parts: dict) -> dict:
     """The hashes of parts, computed in a new folder, with a cache of their own."""
-    found: dict = {"machine": machine(), "seconds": {}, "hashes": {}}
+    result: dict = {"machine": machine(), "seconds": {}, "hashes": {}}
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         folder = Path(name).resolve()
         os.environ["T2T_JAX_CACHE"] = str(folder / "cache")
@@ -612,12 +614,12 @@ def compute(parts: dict) -> dict:
         for part, run in parts.items():
             start = time.monotonic()
             hashes = run(folder)
-            found["hashes"] |= {f"{part}: {k}": v for k, v in hashes.items()}
-            found["seconds"][part] = round(time.monotonic() - start, 1)
+            result["hashes"] |= {f"{part}: {k}": v for k, v in hashes.items()}
+            result["seconds"][part] = round(time.monotonic() - start, 1)
             print(
-                f"{part}: {len(hashes)} hashes, {found['seconds'][part]} s", flush=True
+                f"{part}: {len(hashes)} hashes, {result['seconds'][part]} s", flush=True
             )
-    return found
+    return result
 
 
 def differences(before: dict, after: dict) -> list[str]:
@@ -638,35 +640,35 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="file to write the hashes to")
     parser.add_argument("--compare", type=Path, help="file to compare with")
     parser.add_argument("--tiny", action="store_true", help="the long parts instead")
-    known = [*PARTS, *LONG_PARTS]
-    parser.add_argument("--only", action="append", choices=known, default=[])
-    asked = parser.parse_args()
-    if not (asked.write or asked.compare):
+    names = [*PARTS, *LONG_PARTS]
+    parser.add_argument("--only", action="append", choices=names, default=[])
+    arguments = parser.parse_args()
+    if not (arguments.write or arguments.compare):
         parser.error("give --write=FILE or --compare=FILE")
     jax.config.update("jax_platforms", "cpu")
     os.environ["JAX_PLATFORMS"] = "cpu"
-    parts = LONG_PARTS if asked.tiny else PARTS
-    if asked.only:
-        every = PARTS | LONG_PARTS
-        parts = {name: every[name] for name in known if name in asked.only}
-    before = json.loads(asked.compare.read_text()) if asked.compare else None
-    write = asked.write and asked.write.absolute()
-    found = compute(parts)
+    parts = LONG_PARTS if arguments.tiny else PARTS
+    if arguments.only:
+        all_parts = PARTS | LONG_PARTS
+        parts = {name: all_parts[name] for name in names if name in arguments.only}
+    expected = json.loads(arguments.compare.read_text()) if arguments.compare else None
+    write = arguments.write and arguments.write.absolute()
+    actual = compute(parts)
     if write:
-        write.write_text(json.dumps(found, indent=1) + "\n")
-    if before is None:
+        write.write_text(json.dumps(actual, indent=1) + "\n")
+    if expected is None:
         return 0
-    if elsewhere := differences(before["machine"], found["machine"]):
+    if elsewhere := differences(expected["machine"], actual["machine"]):
         print("another machine or other versions, where bits are not promised:")
         print(*(f"  {line}" for line in elsewhere), sep="\n")
-    wanted = {
+    compared = {
         name: value
-        for name, value in before["hashes"].items()
+        for name, value in expected["hashes"].items()
         if name.partition(":")[0] in parts
     }
-    changed = differences(wanted, found["hashes"])
+    changed = differences(compared, actual["hashes"])
     print(*changed, sep="\n")
-    print(f"{len(changed)} of {len(wanted)} hashes differ")
+    print(f"{len(changed)} of {len(compared)} hashes differ")
     return bool(changed)
 
 

@@ -14,24 +14,24 @@ SHORT = {"steps": 2, "eval_every": 9, "save_every": 1}
 
 def timed_as(monkeypatch, **seconds):
     """Stubs the timing; returns what it is asked for."""
-    asked = []
+    calls = []
 
     def stub(sizes, rows):
-        asked.append((sizes, rows))
+        calls.append((sizes, rows))
         return seconds
 
     monkeypatch.setattr(products, "product_seconds", stub)
-    return asked
+    return calls
 
 
 def test_the_choice_is_recorded_and_kept(text, tmp_path, monkeypatch, capsys):
     config = config_for(
         text, model={"products": "auto"}, train=SHORT, data={"dev": "", "test": ""}
     )
-    asked = timed_as(monkeypatch, float32=1.2, bfloat16=1.0)
+    calls = timed_as(monkeypatch, float32=1.2, bfloat16=1.0)
     train(config, tmp_path)
     assert "products    bfloat16: forward and by inputs" in capsys.readouterr().err
-    ((sizes, rows),) = asked
+    ((sizes, rows),) = calls
     # Self- and cross-attention, and both feed-forward layers; the logits.
     assert sizes == {(32, 32): 12 + 4, (32, 400): 1}
     assert rows == products.MOST_ROWS
@@ -46,18 +46,14 @@ def test_the_choice_is_recorded_and_kept(text, tmp_path, monkeypatch, capsys):
         train(changed(longer, "model", products="float32"), tmp_path)
 
 
-def test_a_small_gain_is_not_worth_the_rounding(monkeypatch, tmp_path):
-    config = from_config_dict({"model": {"products": "auto"}})
-    timed_as(monkeypatch, float32=1.19, bfloat16=1.0)
-    chosen = products.with_products(config, Workdir(tmp_path)).model.products
-    assert chosen == "float32"
-
-
-def test_bfloat16_activations_are_not_timed(monkeypatch, tmp_path):
-    config = from_config_dict({"model": {"products": "auto", "dtype": "bfloat16"}})
-    asked = timed_as(monkeypatch)
-    chosen = products.with_products(config, Workdir(tmp_path)).model.products
-    assert (chosen, asked) == ("float32", [])
+@pytest.mark.parametrize(("dtype", "timed"), [("float32", 1), ("bfloat16", 0)])
+def test_no_rounding_for_a_small_gain_or_bfloat16_activations(
+    dtype, timed, monkeypatch, tmp_path
+):
+    config = from_config_dict({"model": {"products": "auto", "dtype": dtype}})
+    calls = timed_as(monkeypatch, float32=1.19, bfloat16=1.0)
+    config = products.with_products(config, Workdir(tmp_path))
+    assert (config.model.products, len(calls)) == ("float32", timed)
 
 
 def test_both_types_are_timed():

@@ -27,8 +27,8 @@ from tests.small_run import ROOT
 def test_a_config_survives_json_and_config_dict():
     config = dataclasses.replace(Config(), model=ModelConfig(layers=3, dropout=0.25))
     stored = json.loads(json.dumps(dataclasses.asdict(config)))
-    for same in (stored, fields.to_config_dict(config)):
-        assert from_config_dict(same) == config
+    for stored_config in (stored, fields.to_config_dict(config)):
+        assert from_config_dict(stored_config) == config
 
 
 def test_a_config_dict_has_no_methods_and_says_what_has():
@@ -49,7 +49,7 @@ def test_the_default_is_the_papers_base():
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("base:en-es", "'en-es' is not a direction of the paper"),
         ("configs/tiny.py:what", "takes no argument"),
@@ -59,8 +59,8 @@ def test_the_default_is_the_papers_base():
         ("low_resource:20", "such as 280"),
     ],
 )
-def test_a_name_that_is_no_config_is_told(path, told):
-    with pytest.raises(UserError, match=told):
+def test_a_name_that_is_no_config_is_told(path, message):
+    with pytest.raises(UserError, match=message):
         load_config(path)
 
 
@@ -78,7 +78,7 @@ RELATIVE = {"positions": "relative"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"modl": {}}, "config.modl: no such section; did you mean 'model'?"),
         ({"model": {"layers": "2"}}, "of type str; want int"),
@@ -99,10 +99,10 @@ RELATIVE = {"positions": "relative"}
         ({"train": {"patience": 3}}, "patience=3 goes by the dev score"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_remedy(changes, told):
+def test_what_is_wrong_is_named_with_its_remedy(changes, message):
     with pytest.raises(UserError) as error:
         from_config_dict(changes)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_section_made_in_python_is_checked():
@@ -119,16 +119,16 @@ def test_differences_say_what_is_safe():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("x = 1", "no function get_config; want a get_config"),
         ("def get_config():\n    return nothing", "line 2: NameError: .* 'nothing'"),
     ],
 )
-def test_a_mistake_in_a_config_is_reported_with_its_line(text, told, tmp_path):
+def test_a_mistake_in_a_config_is_reported_with_its_line(text, message, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(text)
-    with pytest.raises(UserError, match=rf"{file}.*{told}"):
+    with pytest.raises(UserError, match=rf"{file}.*{message}"):
         load_config(file)
 
 
@@ -143,8 +143,8 @@ def test_the_options_of_a_variant_are_fields():
     assert from_config_dict(flat) == config
     assert hash(config) == hash(from_config_dict(flat))
     change = {"model.options.relative_clip": (3, 16, False)}
-    other = from_config_dict({"model": RELATIVE})
-    assert fields.differences(config, other) == change
+    default = from_config_dict({"model": RELATIVE})
+    assert fields.differences(config, default) == change
     assert {*change} <= {*fields.field_names()}
     with pytest.raises(TypeError, match="read-only"):
         config.model.options["relative_clip"] = 4

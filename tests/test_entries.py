@@ -31,13 +31,13 @@ from tests.training.small_model import config_of, trained
 
 PAIR = "the cat", "ein Hund"
 traced = []  # by the entries of models, when a program is compiled
-before = {}  # translators, by the table and the name of an entry
+translators = {}  # translators, by the table and the name of an entry
 
 
 # ------------------------------------------------------------ what depends on an entry
 
 
-def of_model(address, name):
+def by_model(address, name):
     """All that compiled programs compute with a model."""
     (field,) = (
         f.name
@@ -50,14 +50,18 @@ def of_model(address, name):
     )
     built = build(config.model, 290)
     parameters = built.init(jax.random.key(1))
-    of = Translator(config, vocabulary(), built, parameters, [7])
-    scored = of.score([PAIR])[0].log_prob
+    translator = Translator(config, vocabulary(), built, parameters, [7])
+    scored = translator.score([PAIR])[0].log_prob
     if field != "attention":  # one table is enough for the other programs
         return [scored]
-    return [scored, of.translate(PAIR)[0].score, of.attention(*PAIR).cross]
+    return [
+        scored,
+        translator.translate(PAIR)[0].score,
+        translator.attention(*PAIR).cross,
+    ]
 
 
-def of_search(address, name):
+def by_search(address, name):
     decode = {
         "search.algorithm.PENALTIES": {"penalty": name},
         "decoding.choosing.CHOICES": {"choose": name},
@@ -66,12 +70,16 @@ def of_search(address, name):
             "options": {"utility": name, "candidates": "beam"},
         },
     }
-    of = before.get((address, name), translator()).with_options(**decode[address])
-    before[address, name] = of  # has what it has made of an entry of this name
-    return of.translate(PAIR)[0].score
+    searcher = translators.get((address, name), translator()).with_options(
+        **decode[address]
+    )
+    translators[address, name] = (
+        searcher  # has what it has made of an entry of this name
+    )
+    return searcher.translate(PAIR)[0].score
 
 
-def of_training(address, name):
+def by_training(address, name):
     fields = {"LOSSES": "loss", "OPTIMIZERS": "optimizer", "SCHEDULES": "schedule"}
     config = config_of(
         **{"optimizer": "sgd"} | {fields[address.rpartition(".")[2]]: name}
@@ -79,7 +87,7 @@ def of_training(address, name):
     return trained(config)[0].parameters
 
 
-def of_task(address, name):
+def by_task(address, name):
     return task_of(Config(task=TaskConfig(kind=name))).number
 
 
@@ -129,13 +137,15 @@ def schedule(factor):
 
 
 def utility(factor):
-    return lambda texts, others, language: np.full((len(texts), len(others)), factor)
+    return lambda texts, references, language: np.full(
+        (len(texts), len(references)), factor
+    )
 
 
 def choice(factor):
     def translate(self, *arguments):
-        found = Probability.translate(self, *arguments)[0].best
-        return [dataclasses.replace(found, score=factor * found.score)]
+        hypothesis = Probability.translate(self, *arguments)[0].best
+        return [dataclasses.replace(hypothesis, score=factor * hypothesis.score)]
 
     return type("Scaled", (Probability,), {"translate": translate})
 
@@ -147,18 +157,18 @@ def loss(factor):
 
 # Address of a table -> (factor -> an entry, (field, name) -> what depends on it).
 TABLES = {
-    "tasks.table.TASKS": (lambda n: type("Made", (Task,), {"number": n}), of_task),
-    "model.model.MODELS": (partial(subclass, Transformer, "outputs"), of_model),
-    "model.positions.POSITIONS": (positions, of_model),
-    "model.layers.NORMS": (partial(subclass, RMSNorm, "__call__"), of_model),
-    "model.attention.ATTENTION": (attention, of_model),
-    "model.feed_forward.FEED_FORWARD": (feed_forward, of_model),
-    "training.schedules.SCHEDULES": (schedule, of_training),
-    "training.optimizers.OPTIMIZERS": (optimizer, of_training),
-    "training.losses.LOSSES": (loss, of_training),
-    "search.algorithm.PENALTIES": (lambda n: lambda x, alpha: n * x**0, of_search),
-    "decoding.choosing.CHOICES": (choice, of_search),
-    "metrics.text_measures.UTILITIES": (utility, of_search),
+    "tasks.table.TASKS": (lambda n: type("Made", (Task,), {"number": n}), by_task),
+    "model.model.MODELS": (partial(subclass, Transformer, "outputs"), by_model),
+    "model.positions.POSITIONS": (positions, by_model),
+    "model.layers.NORMS": (partial(subclass, RMSNorm, "__call__"), by_model),
+    "model.attention.ATTENTION": (attention, by_model),
+    "model.feed_forward.FEED_FORWARD": (feed_forward, by_model),
+    "training.schedules.SCHEDULES": (schedule, by_training),
+    "training.optimizers.OPTIMIZERS": (optimizer, by_training),
+    "training.losses.LOSSES": (loss, by_training),
+    "search.algorithm.PENALTIES": (lambda n: lambda x, alpha: n * x**0, by_search),
+    "decoding.choosing.CHOICES": (choice, by_search),
+    "metrics.text_measures.UTILITIES": (utility, by_search),
 }
 
 
@@ -173,16 +183,16 @@ def test_a_replaced_entry_is_a_new_one(address, monkeypatch):
     entry, results = TABLES[address]
     module, _, name = address.rpartition(".")
     table = getattr(import_module(f"t2t_jax.{module}"), name)
-    names, found = ("one", "one", "two", "one"), []
+    names, outcomes = ("one", "one", "two", "one"), []
     for factor, name in zip((2.0, 2.0, 3.0, 3.0), names, strict=True):
-        if len(found) != 1:  # the second time it is the same entry
+        if len(outcomes) != 1:  # the second time it is the same entry
             monkeypatch.setitem(table, name, entry(factor))
         traced.clear()
-        found.append(jax.device_get(results(address, name)))
-        if len(found) == 2:  # and its programs are those that are compiled already
+        outcomes.append(jax.device_get(results(address, name)))
+        if len(outcomes) == 2:  # and its programs are those that are compiled already
             assert not traced
-    same = partial(jax.tree.map, np.testing.assert_array_equal)
-    same(found[1], found[0])
-    same(found[3], found[2])
+    assert_same = partial(jax.tree.map, np.testing.assert_array_equal)
+    assert_same(outcomes[1], outcomes[0])
+    assert_same(outcomes[3], outcomes[2])
     with pytest.raises(AssertionError):
-        same(found[2], found[0])
+        assert_same(outcomes[2], outcomes[0])

@@ -7,7 +7,6 @@ import ast
 import io
 import re
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +27,12 @@ from t2t_jax.tools.verify.random_models import (
     random_parameters,
     small_models,
 )
-from t2t_jax.tools.verify.references import transformer as example
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.losses import loss_sums
 from tests.compiler import quick_jit
+from tests.one_file import FILE
+from tests.one_file import in_jax as example
 
-ROOT = Path(__file__).parent.parent
-FILE = ROOT / "examples/transformer.py"
 LENGTHS = [(9, 11), (13, 4), (1, 1), (5, 6), (13, 2)]  # of source and target, with EOS
 
 
@@ -50,8 +48,6 @@ def test_a_student_can_read_it_alone():
     libraries = {"jax", "numpy", "sacrebleu", "sentencepiece"}
     standard = {"argparse", "collections", "functools", "io", "itertools", "math"}
     assert used == libraries | standard | {"os", "pathlib", "sys", "time", "typing"}
-    # What `verify` reads is the same file, also where examples/ is not there.
-    assert Path(example.__file__).read_text(encoding="utf-8") == text
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +84,17 @@ def test_loss_and_gradients_are_the_packages(small, batch):
         )
         return total / tokens
 
-    got, gradient = quick_jit(jax.value_and_grad(mean_loss))(small.parameters)
+    loss, gradient = quick_jit(jax.value_and_grad(mean_loss))(small.parameters)
     with float64_types():
         parameters = jax.tree.map(jnp.asarray, twin.float64(small.parameters))
-        both = quick_jit(jax.value_and_grad(example_loss))(parameters)
-        want, want_gradient = jax.device_get(both)
-    assert want.dtype == np.float64
-    np.testing.assert_allclose(got, want, rtol=1e-6)
+        loss_and_gradient = quick_jit(jax.value_and_grad(example_loss))(parameters)
+        expected, expected_gradient = jax.device_get(loss_and_gradient)
+    assert expected.dtype == np.float64
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
     jax.tree.map(
         partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5),
         jax.device_get(gradient),
-        want_gradient,
+        expected_gradient,
     )
 
 
@@ -124,12 +120,12 @@ def test_beams_are_the_packages(small, batch):
     for seed in (16, 31, 83, 129):
         parameters = random_parameters(small.model, seed)
         parameters = jax.tree.map(jnp.asarray, parameters)
-        want = package(parameters, *source)
+        expected = package(parameters, *source)
         got_bt = search(parameters, source[0], limit_b, 4, alpha, longest)
         assert (got_bt[:, 0] == BOS).all()
-        np.testing.assert_array_equal(got_bt[:, 1:], want.tokens_bnt[:, 0])
+        np.testing.assert_array_equal(got_bt[:, 1:], expected.tokens_bnt[:, 0])
         for ended, length in zip(
-            want.ended_bn[:, 0], want.length_bn[:, 0], strict=True
+            expected.ended_bn[:, 0], expected.length_bn[:, 0], strict=True
         ):
             lengths[bool(ended)].add(int(length))
     assert lengths[True] >= {1, 2, 12}
@@ -138,10 +134,10 @@ def test_beams_are_the_packages(small, batch):
 
 def test_dropout_keeps_the_mean_and_draws_anew():
     drop = example.dropout(jax.random.key(0), 0.25)
-    first, second = drop(jnp.ones(10_000)), drop(jnp.ones(10_000))
-    assert {*np.unique(first).tolist()} == {0, float(np.float32(4 / 3))}
-    assert abs(float(first.mean()) - 1) < 0.03
-    assert (first != second).any()
+    draw, draw2 = drop(jnp.ones(10_000)), drop(jnp.ones(10_000))
+    assert {*np.unique(draw).tolist()} == {0, float(np.float32(4 / 3))}
+    assert abs(float(draw.mean()) - 1) < 0.03
+    assert (draw != draw2).any()
     assert example.dropout(jax.random.key(0), 0.0) is example.no_dropout
 
 
@@ -151,15 +147,15 @@ def test_an_epoch_has_every_pair_once_within_the_budget():
         tuple([*random.integers(4, 99, n), EOS] for n in lengths)
         for lengths in random.integers(0, 40, (300, 2))
     ]
-    made, shapes = [], set()
+    batched, shapes = [], set()
     for source_bs, target_bt in example.batches(pairs, 256, np.random.default_rng(1)):
         assert source_bs.shape == target_bt.shape
         assert source_bs.size <= 256
         shapes.add(source_bs.shape)
         for sides in zip(source_bs, target_bt, strict=True):
             pair = tuple(side[side != PAD].tolist() for side in sides)
-            made += [pair] if pair[0] else []
-    assert sorted(made) == sorted(tuple(map(list, pair)) for pair in pairs)
+            batched += [pair] if pair[0] else []
+    assert sorted(batched) == sorted(tuple(map(list, pair)) for pair in pairs)
     assert len(shapes) <= 7  # 6, 8, 12, 16, 24, 32, 48 tokens
 
 
@@ -194,14 +190,16 @@ def test_the_command_trains_scores_and_translates(text, tmp_path, capsys, monkey
     save = example.save
     monkeypatch.setattr(example, "save", lambda *a: (trees.append(a[1]), save(*a)))
     example.main(flags(text, workdir))
-    said = capsys.readouterr().out.splitlines()
-    perplexities = [float(line.split()[-3]) for line in said if line.startswith("step")]
+    printed = capsys.readouterr().out.splitlines()
+    perplexities = [
+        float(line.split()[-3]) for line in printed if line.startswith("step")
+    ]
     assert len(perplexities) == 4
     assert perplexities[-1] < perplexities[0] < 60
     translated = (workdir / "test.translated").read_text().splitlines()
     references = (text / "test.de").read_text().splitlines()
-    assert said[-2] == str(sacrebleu.corpus_bleu(translated, [references]))
-    assert said[-1].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
+    assert printed[-2] == str(sacrebleu.corpus_bleu(translated, [references]))
+    assert printed[-1].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
     files = {file.name: file.read_bytes() for file in workdir.iterdir()}
     assert {*files} == {"bpe.model", "model.npz", "test.translated"}
     jax.tree.map(
@@ -264,6 +262,6 @@ def test_bad_input_is_named_and_nothing_is_written(
     changes = {k: str(v).format(text=text) for k, v in changes.items()}
     with pytest.raises(SystemExit) as raised:
         example.main(flags(text, tmp_path / "work", **changes))
-    said = f"{raised.value} {capsys.readouterr().err}".replace("\n", " ")
-    assert re.search(message, said), said
+    printed = f"{raised.value} {capsys.readouterr().err}".replace("\n", " ")
+    assert re.search(message, printed), printed
     assert not (tmp_path / "work").exists()

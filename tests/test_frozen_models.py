@@ -37,17 +37,17 @@ def teacher(tmp_path_factory):
 
 
 def test_teachers_are_read_and_hashed(teacher, tmp_path):
-    other, *_ = stored(tmp_path / "other", config_of(), vocabulary(), seed=1)
-    both = opened(config_of(teacher, other, dtype="bfloat16"))
-    first, second = both.read()
-    assert both.read() == []  # memory of the host is freed
-    assert [parameters_sha256(x) for x in (first, second)] == both.sha256
-    shapes = jax.tree.map(np.shape, both.models[0].shapes)
-    assert jax.tree.map(np.shape, first) == shapes
-    assert len({*both.sha256, *opened(config_of(teacher)).sha256}) == 2
+    second_teacher, *_ = stored(tmp_path / "other", config_of(), vocabulary(), seed=1)
+    frozen = opened(config_of(teacher, second_teacher, dtype="bfloat16"))
+    parameters, parameters2 = frozen.read()
+    assert frozen.read() == []  # memory of the host is freed
+    assert [parameters_sha256(x) for x in (parameters, parameters2)] == frozen.sha256
+    shapes = jax.tree.map(np.shape, frozen.models[0].shapes)
+    assert jax.tree.map(np.shape, parameters) == shapes
+    assert len({*frozen.sha256, *opened(config_of(teacher)).sha256}) == 2
     # A single value is another teacher.
-    jax.tree.leaves(second)[0].flat[0] += 1e-3
-    assert parameters_sha256(second) != both.sha256[1]
+    jax.tree.leaves(parameters2)[0].flat[0] += 1e-3
+    assert parameters_sha256(parameters2) != frozen.sha256[1]
 
 
 def test_models_that_do_not_fit_are_refused(teacher, tmp_path):
@@ -86,6 +86,6 @@ def test_a_run_does_not_continue_with_another_teacher(tmp_path):
     moved = config_of("moved")
     assert [*workdir.changes(moved)] == ["train.options.teacher"]
     workdir.store(moved, vocabulary(), TEXT | {"frozen": ["1" * 64]})
-    for other in (["2" * 64], ["1" * 64, "2" * 64]):
+    for hashes in (["2" * 64], ["1" * 64, "2" * 64]):
         with pytest.raises(UserError, match="SHA-256 1{12} then, .*2{12} now"):
-            workdir.store(moved, vocabulary(), TEXT | {"frozen": other})
+            workdir.store(moved, vocabulary(), TEXT | {"frozen": hashes})

@@ -1,7 +1,7 @@
 """Gold links of the built-in corpus, and scores of alignments against such links."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.alignment import MEASURES
@@ -28,20 +28,22 @@ BY_HAND = {
 def linked(split, count):
     """Yields the English and German units and the links of sentences."""
     lines, links = corpus.pairs(split, 0, count), gold_links(split, count)
-    for pair, of_pair in zip(lines, links, strict=True):
-        yield *([line[a:b] for a, b in units(line)] for line in pair), *of_pair
+    for pair, pair_links in zip(lines, links, strict=True):
+        yield *([line[a:b] for a, b in units(line)] for line in pair), *pair_links
 
 
 @pytest.mark.parametrize("split", corpus.SPLITS)
 def test_every_word_is_linked_and_names_and_nouns_to_their_translations(split):
     forms = [form for noun in lexicon.nouns for form in noun[:2]]
     names, listed = {*map(str.lower, [*forms, *lexicon.names])}, corpus._translations()
-    for english, german, sure, possible in linked(split, 100):
+    for english, german, sure, possible in linked(split, 50):
         assert possible == sorted({*possible, *sure})
         for i, word in enumerate(map(str.lower, english)):
-            found = {german[j] for k, j in sure if k == i}
+            words_linked = {german[j] for k, j in sure if k == i}
             if word in names:
-                assert set() < found <= listed[word] | listed[f"{word}'s"], english
+                assert set() < words_linked <= listed[word] | listed[f"{word}'s"], (
+                    english
+                )
         # All words are linked, and the commas that both languages have.
         for side, words in enumerate((english, german)):
             alone = {*range(len(words))} - {link[side] for link in possible}
@@ -63,16 +65,17 @@ def test_links_are_those_drawn_by_hand():
 links = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=6)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(links, links, links), min_size=1, max_size=3))
 def test_scores_are_those_of_the_formulas(sentences):
-    found, gold = [a for a, *_ in sentences], [(s, s | p) for _, s, p in sentences]
+    predicted, gold = [a for a, *_ in sentences], [(s, s | p) for _, s, p in sentences]
     a, s, p = (
-        {(n, link) for n, each in enumerate(side) for link in each}
-        for side in (found, *zip(*gold, strict=True))
+        {(n, link) for n, sentence_links in enumerate(side) for link in sentence_links}
+        for side in (predicted, *zip(*gold, strict=True))
     )
     wrong = len(a) + len(s) - len(a & s) - len(a & p)
     right = wrong / (len(a) + len(s) or 1), len(a & p) / (len(a) or 1)
     shares = [*right, len(a & s) / (len(s) or 1)]
     for share, measure in zip(shares, MEASURES.values(), strict=True):
-        score = measured(measure, measure.statistics(found, gold))
+        score = measured(measure, measure.statistics(predicted, gold))
         assert score == pytest.approx(100 * share)

@@ -13,13 +13,15 @@ GLIBC, MADVISE = ("glibc", "2.36"), "always [madvise] never\n"
 
 
 def test_what_is_in_the_environment_is_kept():
-    given = {"PATH": "/bin", TUNABLES: "glibc.malloc.arena_max=2"}
-    after = needed_environment(given, GLIBC, MADVISE)
-    assert after["PATH"] == "/bin"
-    assert after[TUNABLES] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
-    first = needed_environment({}, GLIBC, MADVISE)
-    assert first[TUNABLES] == "glibc.malloc.hugetlb=1"
-    for started_again in (first, {SWITCH: first[SWITCH]}):
+    environment = {"PATH": "/bin", TUNABLES: "glibc.malloc.arena_max=2"}
+    new_environment = needed_environment(environment, GLIBC, MADVISE)
+    assert new_environment["PATH"] == "/bin"
+    assert (
+        new_environment[TUNABLES] == "glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1"
+    )
+    restarted = needed_environment({}, GLIBC, MADVISE)
+    assert restarted[TUNABLES] == "glibc.malloc.hugetlb=1"
+    for started_again in (restarted, {SWITCH: restarted[SWITCH]}):
         assert needed_environment(started_again, GLIBC, MADVISE) is None
 
 
@@ -61,16 +63,16 @@ def test_a_command_starts_once_more_as_it_was_started(tmp_path):
     (folder / "__init__.py").write_text("open('starts', 'a').write('x')\n")
     (folder / "tell.py").write_text(COMMAND)
     (folder / "kernel").write_text(MADVISE)
-    given = {k: v for k, v in os.environ.items() if k not in (TUNABLES, SWITCH)}
+    environment = {k: v for k, v in os.environ.items() if k not in (TUNABLES, SWITCH)}
     process = subprocess.Popen(
         [sys.executable, "-O", "-m", "commands.tell", "a -m b", "--c=d"],
         cwd=tmp_path,
-        env={**given, "PYTHONPATH": os.pathsep.join(sys.path), "KEPT": "yes"},
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path), "KEPT": "yes"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     out, _ = process.communicate("a line")
-    told = {TUNABLES: "glibc.malloc.hugetlb=1", "KEPT": "yes"}
-    assert out == f"{process.pid} ['a -m b', '--c=d'] {told} a line 1\n"
+    printed = {TUNABLES: "glibc.malloc.hugetlb=1", "KEPT": "yes"}
+    assert out == f"{process.pid} ['a -m b', '--c=d'] {printed} a line 1\n"
     assert (process.returncode, (tmp_path / "starts").read_text()) == (3, "xx")

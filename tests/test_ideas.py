@@ -11,7 +11,7 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.io import ideas
 from t2t_jax.io.errors import UserError
 from t2t_jax.model import attention
-from t2t_jax.tools.plan.describe_command import page
+from t2t_jax.tools.plan.describe_command import description_text
 from t2t_jax.training.provenance_log import record_start
 from t2t_jax.workdir import Workdir
 from tests import conftest
@@ -68,11 +68,11 @@ def test_what_a_module_imports_is_part_of_it(folder, written):
     names = "helper" if written == "." else "x"
     (folder / "package/my_idea.py").write_text(f"from {written} import {names}\n")
     ideas.load("package.my_idea")
-    before = ideas.imported["package.my_idea"]
+    sha256 = ideas.imported["package.my_idea"]
     module = sys.modules["package.my_idea"]
-    assert ideas._sha256(module) == before
+    assert ideas._sha256(module) == sha256
     (folder / "package/helper.py").write_text("x = 2\n")
-    assert ideas._sha256(module) != before
+    assert ideas._sha256(module) != sha256
 
 
 class Scaled:
@@ -86,11 +86,11 @@ def test_the_code_of_an_object_is_that_of_its_class_and_what_it_has():
     assert dict(ideas.code_of(Scaled(2)))[f"{__name__}.Scaled"]
 
     def unbound():
-        return later
+        return name
 
     assert ideas.code_of(unbound)
-    later = 1
-    assert unbound() == later
+    name = 1
+    assert unbound() == name
 
 
 @pytest.mark.parametrize("name", ["my_idea", "my_idea.py", "package.my_idea"])
@@ -105,17 +105,17 @@ def test_a_module_is_imported_once_and_recorded(folder, name):
 
 
 def test_a_command_has_the_entries_and_their_options(folder, commands):
-    given = ["--ideas", folder / "my_idea.py", "--config=tiny", "--json"]
-    given += ["--config.model.attention=mine", "--config.model.options.window=4"]
-    done = commands("describe", *given)
-    assert done.returncode == 0, done.stderr
-    described = json.loads(done.stdout)
+    flags = ["--ideas", folder / "my_idea.py", "--config=tiny", "--json"]
+    flags += ["--config.model.attention=mine", "--config.model.options.window=4"]
+    result = commands("describe", *flags)
+    assert result.returncode == 0, result.stderr
+    described = json.loads(result.stdout)
     model = described["config"]["model"]
     assert (model["attention"], model["options"]) == ("mine", {"window": 4})
     # The options of all chosen entries, also those at their defaults.
     options = described["options"]["model"]
     assert (options["window"], options["position_offset"]) == (4, 0)
-    assert f"options              {options}\n" in page(described)
+    assert f"options              {options}\n" in description_text(described)
 
 
 def test_the_laws_of_an_idea_say_why_one_does_not_apply(folder):
@@ -154,5 +154,5 @@ def test_a_workdir_names_the_module_that_it_needs(workdir, commands):
     with pytest.raises(UserError, match=needed):
         workdir.config()
     module = workdir.path.parent / "my_idea.py"
-    done = commands("describe", f"--workdir={workdir}", f"--ideas={module}")
-    assert done.returncode == 0, done.stderr
+    result = commands("describe", f"--workdir={workdir}", f"--ideas={module}")
+    assert result.returncode == 0, result.stderr

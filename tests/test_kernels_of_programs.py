@@ -107,20 +107,20 @@ ENTRY %main (w: bf16[64,32], x: bf16[1000,64]) -> bf16[1000,32] {
 def test_kernels_are_told_with_their_cost_and_their_line():
     chip = CHIPS["h100"]
     program = Program(HLO)
-    told = {(k.part, k.line): k for k in kernels(program, chip)}
-    product = told["feed-forward", "model/feed_forward.py:30"]
+    by_place = {(k.part, k.line): k for k in kernels(program, chip)}
+    product = by_place["feed-forward", "model/feed_forward.py:30"]
     assert product.flops == 2 * 1000 * 64 * 32
     assert product.bytes == 2 * (1000 * 64 + 64 * 32 + 1000 * 32)
-    stored = told["update", "training/step.py:99"]
+    stored = by_place["update", "training/step.py:99"]
     assert (stored.times, stored.bytes) == (
         5,
         2 * 4000 + 4,
     )  # a row, in place; its number
-    assert told["copies", "model/feed_forward.py:30"].bytes == 4000 + 2000
-    assert told["other", ""].name == "twice"  # the longer branch
-    assert len(told) == 4
+    assert by_place["copies", "model/feed_forward.py:30"].bytes == 4000 + 2000
+    assert by_place["other", ""].name == "twice"  # the longer branch
+    assert len(by_place) == 4
     assert stops(program) == 1
-    for kernel in told.values():
+    for kernel in by_place.values():
         assert (kernel.seconds, kernel.bound) == (2e-6, "launch")
     page = "\n".join(kernel_lines(summary(program, chip)))
     assert "8 a step" in page
@@ -128,9 +128,9 @@ def test_kernels_are_told_with_their_cost_and_their_line():
 
 
 def test_a_loop_may_be_what_counts():
-    told = summary(Program(HLO), CHIPS["h100"], "body")
-    assert (told["count"], told["stops"]) == (1, 1)
-    assert told["outside"]["count"] == 2  # the product and the copy
+    figures = summary(Program(HLO), CHIPS["h100"], "body")
+    assert (figures["count"], figures["stops"]) == (1, 1)
+    assert figures["outside"]["count"] == 2  # the product and the copy
 
 
 def test_a_tpu_has_cycles_and_an_unknown_one_a_roofline():
@@ -140,9 +140,9 @@ def test_a_tpu_has_cycles_and_an_unknown_one_a_roofline():
     for chip in (CHIPS["v5e"], dataclasses.replace(CHIPS["v5e"], clock=0.0)):
         (copy,) = [k for k in kernels(program, chip) if k.part == "copies"]
         seconds.append((copy.seconds, copy.bound))
-    known, unknown = seconds
-    assert known == (pytest.approx(2e-6, rel=0.01), "compiler")  # at 1.5 GHz
-    assert unknown == (pytest.approx(6000 / 819e9 / 0.667), "memory")
+    with_clock, without_clock = seconds
+    assert with_clock == (pytest.approx(2e-6, rel=0.01), "compiler")  # at 1.5 GHz
+    assert without_clock == (pytest.approx(6000 / 819e9 / 0.667), "memory")
 
 
 def test_sizes_of_types():
@@ -155,13 +155,21 @@ def test_xlas_own_text_is_read():
         return jnp.tanh(relu(x) @ x)
 
     program = Program(jax.jit(model).lower(jnp.ones((3, 3))).compile().as_text())
-    every = [one for body in program.computations.values() for one in body.values()]
-    (dot,) = [one for one in every if one.kind == "dot"]
+    instructions = [
+        instruction
+        for body in program.computations.values()
+        for instruction in body.values()
+    ]
+    (dot,) = [instruction for instruction in instructions if instruction.kind == "dot"]
     assert dot.arrays == [("f32", (3, 3))]
     assert {frame.function.rpartition(".")[2] for frame in program.frames(dot)} >= {
         "model"
     }
-    files = {frame.file for one in every for frame in program.frames(one)}
+    files = {
+        frame.file
+        for instruction in instructions
+        for frame in program.frames(instruction)
+    }
     assert any(file.endswith("model/feed_forward.py") for file in files)
 
 
@@ -180,10 +188,10 @@ def test_a_gpus_program_stops_for_nothing_and_copies_no_cache(program, attention
     command += ["--ideas=benchmarks/ideas/sentences.py"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
-    told = json.loads(run.stdout)["kernels"]
-    assert told["stops"] == (program == "search")
+    figures = json.loads(run.stdout)["kernels"]
+    assert figures["stops"] == (program == "search")
     cache = 512 * 8 * 4 * 64 * 64 * 2  # bytes
-    for row in told["largest"]:
+    for row in figures["largest"]:
         scores = "192,8,128,128" in row["result"] and "fmha" not in row["kind"]
         copied = row["part"] == "copies" and row["bytes"] / row["count"] >= cache
         assert not scores, row
@@ -192,4 +200,4 @@ def test_a_gpus_program_stops_for_nothing_and_copies_no_cache(program, attention
     counts = {"step": 323 if attention == "fused" else 366, "search": 51}
     if jax.__version__ != "0.11.2":
         pytest.skip(f"JAX {jax.__version__}: kernels are counted with 0.11.2")
-    assert told["count"] <= counts[program]
+    assert figures["count"] <= counts[program]

@@ -87,7 +87,29 @@ MISTAKES = {
         "table3 --workdir=TMP/w --config.model.layer=3": "'model.layers'",
         "TMP/mine.py --workdir=TMP/w": "it has no function get_experiment",
     },
-    "plan": {"--slice=v5e:3x5": "the nearest are v5e:4x4"},
+    "plan": {
+        "--slice=v5e:3x5": "the nearest are v5e:4x4",
+        "--slice=h100:8 --mesh=dat:2": "did you mean 'data'",
+    },
+    "plot": {
+        "--workdir=TMP/no": "does not exist",
+        "--workdir=WORK --output=TMP/plot.jpg": "ends in .svg",
+        "--workdir=WORK --output=TMP/no/plot.png": "not an existing folder",
+    },
+    "compare": {
+        "": "want --test=PREFIX",
+        "--test=x": "0 systems given; want two",
+        "--test=x WORK nothing": "nothing is neither a folder nor a file",
+        "--test=x WORK x=": "names no system",
+        "--test=x a=WORK a=TMP/in": "two systems are called 'a'",
+        "--test=x TMP/in TMP/latin": "want --direction=en-de",
+    },
+    "doctor": {
+        "--limit=ratio.y=1": "--limit=ratio.y=1: no such limit",
+        "--limit=ratio.z=much": "want a number, such as ratio.z=6",
+        "--drop=number": "did you mean 'numbers'",
+        "--reverse=WORK": "name that one by --workdir",
+    },
     "explain": {
         "--workdir=no --output=TMP/page.html": "want either a sentence in quotes or",
         "--workdir=no --output=TMP/page.html The cat": "'cat' is not a flag",

@@ -40,14 +40,16 @@ def translator(workdir):
 def test_the_command_gives_a_line_for_a_line(workdir, translator, commands):
     lines = [line for nasty in NASTY.values() for line in (nasty, "The cat sleeps.")]
     source = "".join(f"{line}\n" for line in lines).encode()
-    code, output, told = commands("translate", f"--workdir={workdir}", source=source)
-    assert code == 0, told
+    code, output, warnings = commands(
+        "translate", f"--workdir={workdir}", source=source
+    )
+    assert code == 0, warnings
     output = output.split("\n")
     assert output.pop() == ""
     assert len(output) == len(lines)
     assert {*output[1::2]} == {translator.translate(["The cat sleeps."])[0].text}
     assert all(len(line.splitlines()) <= 1 for line in output)
-    (cut,) = [line for line in told.splitlines() if "only the first 63" in line]
+    (cut,) = [line for line in warnings.splitlines() if "only the first 63" in line]
     # The others need no cut; the spaces are no work.
     assert [*NASTY][:3] == ["words", "emoji", "one word"]
     assert cut.startswith(f"warning: 3 of {len(lines)} lines have ")

@@ -41,19 +41,23 @@ def config_of(kind: str, parts: str = "", data=None, train=None, **model) -> Con
     )
 
 
-def started(theirs: Config, ours: Config):
+def started(source_config: Config, config: Config):
     """The parameters of both models, by path, and those of ours that were taken."""
-    their_model, our_model = build(theirs.model, 20), build(ours.model, 20, 20)
-    check_parts(ours, theirs, their_model, build(ours.model, 20))
-    before = random_parameters(their_model, 0)
-    parts = ours.train.init_parts.split(",")
-    taken = taken_over(parts, their_model, our_model, before)
+    source_model, model = build(source_config.model, 20), build(config.model, 20, 20)
+    check_parts(config, source_config, source_model, build(config.model, 20))
+    source_parameters = random_parameters(source_model, 0)
+    parts = config.train.init_parts.split(",")
+    taken_parameters = taken_over(parts, source_model, model, source_parameters)
     # Biases begin at 0 here and there.
-    random = jax.tree.map(lambda x: np.full(x.shape, 7.0), our_model.shapes)
-    after = completed(taken, random)
-    shapes = jax.tree.map(lambda x: x.shape, our_model.shapes)
-    assert jax.tree.map(np.shape, after) == shapes
-    return flatten_dict(before), flatten_dict(after), flatten_dict(taken)
+    random = jax.tree.map(lambda x: np.full(x.shape, 7.0), model.shapes)
+    parameters = completed(taken_parameters, random)
+    shapes = jax.tree.map(lambda x: x.shape, model.shapes)
+    assert jax.tree.map(np.shape, parameters) == shapes
+    return (
+        flatten_dict(source_parameters),
+        flatten_dict(parameters),
+        flatten_dict(taken_parameters),
+    )
 
 
 KINDS = {
@@ -66,16 +70,18 @@ KINDS = {
 
 @pytest.mark.parametrize("case", KINDS)
 def test_a_part_is_what_it_was_and_the_others_are_random(case):
-    theirs, ours, parts = KINDS[case]
+    source_kind, kind, parts = KINDS[case]
     fields = {} if "lstm" in case else {"positions": "learned", "norm": "pre"}
-    before, after, taken = started(
-        config_of(theirs, **fields), config_of(ours, parts, **fields)
+    source_parameters, parameters, taken_parameters = started(
+        config_of(source_kind, **fields), config_of(kind, parts, **fields)
     )
-    assert {path[0].partition("_")[0] for path in taken} == {*parts.split(",")}
-    for path, x in after.items():
+    assert {path[0].partition("_")[0] for path in taken_parameters} == {
+        *parts.split(",")
+    }
+    for path, x in parameters.items():
         named = any(path[0].startswith(part) for part in parts.split(","))
         if named and not {"cross", "cross_sub"} & {*path}:
-            np.testing.assert_array_equal(x, before[path])
+            np.testing.assert_array_equal(x, source_parameters[path])
         else:
             assert (x == 7).all()
 
@@ -90,36 +96,38 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("theirs", "ours", "parts", "model", "told"), WRONG)
-def test_parts_that_differ_are_told(theirs, ours, parts, model, told):
-    with pytest.raises(UserError, match=told):
-        started(config_of(theirs), config_of(ours, parts, **model))
+@pytest.mark.parametrize(("source_kind", "kind", "parts", "model", "message"), WRONG)
+def test_parts_that_differ_are_told(source_kind, kind, parts, model, message):
+    with pytest.raises(UserError, match=message):
+        started(config_of(source_kind), config_of(kind, parts, **model))
 
 
 def test_the_pieces_are_those_of_the_same_text():
     translator, lm, mlm, classifier = map(
         config_of, ("transformer", "decoder_only", "encoder_only", "classifier")
     )
-    both = Vocabulary(vocabulary().model, source=renumbered())
-    assert text_vocabulary(both, translator, translator) is both
-    assert text_vocabulary(both, translator, mlm).model == both.source.model
-    assert text_vocabulary(both, translator, lm).model == both.model
+    separate = Vocabulary(vocabulary().model, source=renumbered())
+    assert text_vocabulary(separate, translator, translator) is separate
+    assert text_vocabulary(separate, translator, mlm).model == separate.source.model
+    assert text_vocabulary(separate, translator, lm).model == separate.model
     # The target of a classifier is its labels.
-    assert text_vocabulary(both, classifier, translator).sizes == (291,)
+    assert text_vocabulary(separate, classifier, translator).sizes == (291,)
 
 
 def test_a_run_starts_from_parts_of_a_workdir(tmp_path, capsys):
     pieces = vocabulary()
-    workdir, _, before = stored(tmp_path / "there", config_of("encoder_only"), pieces)
-    ours = config_of("classifier", BOTH, train={"init_from": str(workdir), "seed": 5})
-    initialization.check_source(ours)
-    assert initialization.vocabulary(ours).model == pieces.model
-    model = build(ours.model, 3, len(pieces))
-    after = initialization.hook(ours, model, pieces)()
+    workdir, _, source_parameters = stored(
+        tmp_path / "there", config_of("encoder_only"), pieces
+    )
+    config = config_of("classifier", BOTH, train={"init_from": str(workdir), "seed": 5})
+    initialization.check_source(config)
+    assert initialization.vocabulary(config).model == pieces.model
+    model = build(config.model, 3, len(pieces))
+    parameters = initialization.hook(config, model, pieces)()
     random = jax.jit(lambda: initial_parameters(model, 5))()
-    assert_same(after["encoder"], before["encoder"])
-    assert_same(after["embedding"], before["embedding"])
-    assert_same(after["head"], jax.device_get(random["head"]))
+    assert_same(parameters["encoder"], source_parameters["encoder"])
+    assert_same(parameters["embedding"], source_parameters["embedding"])
+    assert_same(parameters["head"], jax.device_get(random["head"]))
     assert "random parameters: head" in capsys.readouterr().err
 
 
@@ -127,20 +135,27 @@ def test_a_head_is_taken_over_for_the_same_labels(tmp_path):
     def labelled(*labels):
         return Vocabulary(pack("labels", labels=labels), "", vocabulary())
 
-    of_two, old = {"joint_vocabulary": False}, labelled("bad", "good")
-    theirs = config_of("classifier", data=of_two)
-    workdir, their_model, before = stored(tmp_path / "there", theirs, old)
+    two_vocabularies, source_labels = (
+        {"joint_vocabulary": False},
+        labelled("bad", "good"),
+    )
+    source_config = config_of("classifier", data=two_vocabularies)
+    workdir, their_model, source_parameters = stored(
+        tmp_path / "there", source_config, source_labels
+    )
     start = {"init_from": str(workdir), "init_parts": f"{BOTH},head"}
     start["remap_vocabulary"] = True
-    ours = config_of("classifier", data=of_two, train=start)
-    assert_same(initialization.hook(ours, their_model, old)(), before)
+    config = config_of("classifier", data=two_vocabularies, train=start)
+    assert_same(
+        initialization.hook(config, their_model, source_labels)(), source_parameters
+    )
     # Of other labels, or of the same in another order, rows would mean something else.
     for labels in (["bad", "good", "so so"], ["good", "bad"]):
-        new = labelled(*labels)
-        model = build(ours.model, *new.sizes)
-        told = f"labels bad, good; this run has {', '.join(labels)}. "
-        with pytest.raises(UserError, match=told):
-            initialization.hook(ours, model, new)()
+        changed_labels = labelled(*labels)
+        model = build(config.model, *changed_labels.sizes)
+        message = f"labels bad, good; this run has {', '.join(labels)}. "
+        with pytest.raises(UserError, match=message):
+            initialization.hook(config, model, changed_labels)()
 
 
 # ------------------------------------------------------- another vocabulary
@@ -148,36 +163,36 @@ def test_a_head_is_taken_over_for_the_same_labels(tmp_path):
 
 def remapped(old: Vocabulary, new: Vocabulary, **model):
     config = dataclasses.replace(CONFIG.model, **model)
-    before = random_parameters(build(config, *old.sizes), 0)
-    after = remap(before, build(config, *new.sizes), old, new)
-    return before["embedding"], after["embedding"]
+    source_parameters = random_parameters(build(config, *old.sizes), 0)
+    parameters = remap(source_parameters, build(config, *new.sizes), old, new)
+    return source_parameters["embedding"], parameters["embedding"]
 
 
 @pytest.mark.parametrize("tied", ["all", "none"])
 def test_shared_pieces_keep_their_rows(tied, capsys):
     old, new = vocabulary(), renumbered()
-    before, after = remapped(old, new, tied=tied, output_bias=True)
+    source_tables, tables = remapped(old, new, tied=tied, output_bias=True)
     ids = {old.piece(i): i for i in range(len(old))}
-    same = [(i, ids[new.piece(i)]) for i in range(len(new)) if new.piece(i) in ids]
-    assert len(same) == len(old)
-    assert any(i != j for i, j in same)
-    for name, table in after.items():
-        for i, j in same:
-            np.testing.assert_array_equal(table[i], before[name][j])
+    shared = [(i, ids[new.piece(i)]) for i in range(len(new)) if new.piece(i) in ids]
+    assert len(shared) == len(old)
+    assert any(i != j for i, j in shared)
+    for name, table in tables.items():
+        for i, j in shared:
+            np.testing.assert_array_equal(table[i], source_tables[name][j])
     assert "the vocabulary: 290 of 291 tokens keep" in capsys.readouterr().err
 
 
 def test_other_pieces_start_from_the_mean_of_their_text(capsys):
     old = vocabulary(279)  # hardly more than letters
     new = Vocabulary(train_tokenizer([*TEXT * 20, "q"], 300))
-    before, after = remapped(old, new)
-    theirs = {old.piece(i) for i in range(len(old))}
-    others = [i for i in range(len(new)) if new.piece(i) not in theirs]
-    spelled = [i for i in others if new.spelling(i).strip() != "q"]
+    source_tables, tables = remapped(old, new)
+    known = {old.piece(i) for i in range(len(old))}
+    new_ids = [i for i in range(len(new)) if new.piece(i) not in known]
+    spelled = [i for i in new_ids if new.spelling(i).strip() != "q"]
     assert len(spelled) > 5
     for i in spelled:
         ids = old.encode([new.spelling(i).strip()])[0]
-        mean = before["tokens"][ids].mean(axis=0)
-        np.testing.assert_allclose(after["tokens"][i], mean, rtol=1e-5, atol=1e-6)
-    counts = f"{len(new) - len(others)} of {len(new)} tokens keep their embeddings"
+        mean = source_tables["tokens"][ids].mean(axis=0)
+        np.testing.assert_allclose(tables["tokens"][i], mean, rtol=1e-5, atol=1e-6)
+    counts = f"{len(new) - len(new_ids)} of {len(new)} tokens keep their embeddings"
     assert counts in capsys.readouterr().err

@@ -51,19 +51,19 @@ MODELS = [name for name, run in RUNS.items() if "model" in run]
 def imported():
     """The entries that the files add, imported as by --ideas; removed afterwards."""
     tables = {
-        (name, known.name): table_of(known)
+        (name, field.name): table_of(field)
         for name, section in SECTIONS.items()
-        for known in dataclasses.fields(section)
-        if known.metadata["table"]
+        for field in dataclasses.fields(section)
+        if field.metadata["table"]
     }
-    before = {name: {*table} for name, table in tables.items()}
+    shipped = {name: {*table} for name, table in tables.items()}
     with contextlib.ExitStack() as stack:
-        for known in (*tables.values(), ideas.imported):
-            stack.enter_context(mock.patch.dict(known))
+        for field in (*tables.values(), ideas.imported):
+            stack.enter_context(mock.patch.dict(field))
         for file in FILES:
             ideas.load(str(file))
         yield {(f, name) for f, table in tables.items() for name in table} - {
-            (f, name) for f, names in before.items() for name in names
+            (f, name) for f, names in shipped.items() for name in names
         }
     for file in FILES:
         del sys.modules[file.stem]
@@ -90,8 +90,8 @@ def test_the_page_of_variants_has_all_entries_and_options():
     entries = {
         name
         for section in SECTIONS.values()
-        for known in dataclasses.fields(section)
-        for name in table_of(known)
+        for field in dataclasses.fields(section)
+        for name in table_of(field)
     }
     named = {*re.findall(r"`(?:[\w.]+[.=])?(\w+)`", page)}
     assert entries | options | {*AUGMENTATIONS} <= named
@@ -102,9 +102,9 @@ def test_the_page_of_property_tests_has_every_law_and_its_bound():
     rows = re.findall(
         r"^\| `(\w+)` \| [^|]+ \| ([\d.e-]+) \| .* \| (yes)? ?\|$", page, re.M
     )
-    shown = {law: (float(bound), pairs == "yes") for law, bound, pairs in rows}
+    bounds = {law: (float(bound), pairs == "yes") for law, bound, pairs in rows}
     in_pairs = {law: law in laws.COMPOSITION for law in laws.LAWS}
-    assert shown == {
+    assert bounds == {
         law.__name__: (bound, in_pairs[law]) for law, bound in laws.LAWS.items()
     }
 
@@ -113,8 +113,8 @@ def test_each_idea_is_tried_here(imported):
     tried = {
         ((section, name), entry)
         for run in RUNS.values()
-        for section, chosen in run.items()
-        for name, entry in chosen.items()
+        for section, fields in run.items()
+        for name, entry in fields.items()
         if name != "options"
     }
     assert imported <= tried
@@ -145,6 +145,6 @@ def test_it_trains_and_decodes_and_is_recorded(imported, run, text, tmp_path):
     lines = map(json.loads, (workdir.path / "metrics.jsonl").read_text().splitlines())
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     assert losses[-1] < losses[0] - 0.1
-    kept = describe_workdir(workdir)["config"]
+    recorded = describe_workdir(workdir)["config"]
     for section, values in RUNS[run].items():
-        assert values.items() <= kept[section].items()
+        assert values.items() <= recorded[section].items()

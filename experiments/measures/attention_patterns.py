@@ -26,7 +26,7 @@ class Sentence(NamedTuple):
 
     weights: np.ndarray  # of all layers and heads, [l, h, t, s]
     keys_t: np.ndarray  # the number of keys that each query may attend to
-    at: Mapping[str, np.ndarray]  # by kind, bool [t, s]: keys of that kind
+    keys_by_kind: Mapping[str, np.ndarray]  # bool [t, s]: keys of each kind
     # For self-attention, key - query, [t, s]; None for cross-attention.
     distance: np.ndarray | None = None
 
@@ -48,7 +48,7 @@ def patterns(sentences: Iterable[Sentence]) -> dict[str, np.ndarray]:
         sums[name] = sums.get(name, 0.0) + values_lht.sum(-1, dtype=np.float64)
         counts[name] = counts.get(name, 0) + values_lht.shape[-1]
 
-    for weights, keys_t, at, distance in sentences:
+    for weights, keys_t, keys_by_kind, distance in sentences:
         choosing_t = keys_t > 1  # a single key has all the weight, in every head
         w_lhts, keys_t = weights[:, :, choosing_t], keys_t[choosing_t]
         entropy_lht = entropies(w_lhts)
@@ -60,11 +60,11 @@ def patterns(sentences: Iterable[Sentence]) -> dict[str, np.ndarray]:
             far_ts = distance[choosing_t]
             add("distance", offsets(w_lhts, far_ts))
             add("absolute_distance", offsets(w_lhts, np.abs(far_ts)))
-        for kind, at_ts in at.items():
-            at_ts = at_ts[choosing_t]
-            share_lht = (w_lhts * at_ts).sum(-1)
+        for kind, is_kind_ts in keys_by_kind.items():
+            is_kind_ts = is_kind_ts[choosing_t]
+            share_lht = (w_lhts * is_kind_ts).sum(-1)
             add(f"share.{kind}", share_lht)
-            add(f"share_if_any.{kind}", share_lht[..., at_ts.any(-1)])
+            add(f"share_if_any.{kind}", share_lht[..., is_kind_ts.any(-1)])
     return {name: total / max(counts[name], 1) for name, total in sums.items()}
 
 
@@ -83,20 +83,20 @@ def self_attention(
     n = len(pieces)
     distance = np.arange(n) - np.arange(n)[:, None]
     allowed = distance <= 0 if causal else np.ones((n, n), bool)
-    others = allowed & (distance != 0)
-    same = np.array(pieces)[:, None] == np.array(pieces)
-    at = {
+    other_keys = allowed & (distance != 0)
+    is_same = np.array(pieces)[:, None] == np.array(pieces)
+    keys_by_kind = {
         "previous": distance == -1,
         "itself": distance == 0,
-        "same piece": same & others,
-        "punctuation": np.array([*map(is_punctuation, pieces)], bool) & others,
+        "same piece": is_same & other_keys,
+        "punctuation": np.array([*map(is_punctuation, pieces)], bool) & other_keys,
     }
     if causal:
-        at["start"] = (np.arange(n) == 0) & others
+        keys_by_kind["start"] = (np.arange(n) == 0) & other_keys
     else:
-        at["next"] = distance == 1
-        at["end"] = (np.arange(n) == n - 1) & others
-    return Sentence(weights, allowed.sum(-1), at, distance)
+        keys_by_kind["next"] = distance == 1
+        keys_by_kind["end"] = (np.arange(n) == n - 1) & other_keys
+    return Sentence(weights, allowed.sum(-1), keys_by_kind, distance)
 
 
 def cross_attention(
@@ -116,29 +116,27 @@ def cross_attention(
     aligned = np.array([[(i, j) in links for i in words[0]] for j in words[1]])
     # A position has read the token before its own.
     read = np.concatenate([np.zeros((1, s), bool), aligned[:-1]])
-    at = {
+    keys_by_kind = {
         "aligned": aligned,
         "aligned to read": read,
         "punctuation": np.tile([*map(is_punctuation, source)], (t, 1)),
         "end": np.tile(np.arange(s) == s - 1, (t, 1)),
     }
-    return Sentence(weights, np.full(t, s), at)
+    return Sentence(weights, np.full(t, s), keys_by_kind)
 
 
 def sentences_of(
-    maps: Sequence[AttentionMaps], text: Iterable[tuple[str | Sequence[str], ...]]
+    maps: Sequence[AttentionMaps], text: Iterable[tuple[str, str]]
 ) -> dict[str, list[Sentence]]:
     """The encoder's, the decoder's and the cross-attention of pairs.
 
     Words are the units of `text/words.py`: a sign is one.
 
     Args:
-      text: further pairs of lines, or of SentencePiece's tokens; helps to align the
-        words of `maps`.
+      text: further pairs of lines, which help to align the words of `maps`.
     """
 
-    def words(line: str | Sequence[str]) -> list[str]:
-        line = line if isinstance(line, str) else "".join(line).replace("▁", " ")
+    def words(line: str) -> list[str]:
         return [line[begin:end].lower() for begin, end in units(line)]
 
     pairs = [*([side.text for side in m.units] for m in maps), *text]

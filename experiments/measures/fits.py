@@ -76,17 +76,17 @@ def power_laws(
 
 
 def crossing(
-    x: Sequence[float], first: Sequence[float], second: Sequence[float]
+    x: Sequence[float], rising: Sequence[float], reference: Sequence[float]
 ) -> float | None:
-    """Returns the x above which `first` exceeds `second`, in ascending x.
+    """Returns the x above which `rising` exceeds `reference`, in ascending x.
 
-    Interpolates the logarithms linearly; None if `first` is above everywhere, or not at
-    the greatest x.
+    Interpolates the logarithms linearly; None if `rising` is above everywhere, or not
+    at the greatest x.
     """
-    ratio = np.log(np.asarray(first, float)) - np.log(np.asarray(second, float))
+    ratio = np.log(np.asarray(rising, float)) - np.log(np.asarray(reference, float))
     below = np.flatnonzero(ratio <= 0)
     if not len(below) or below[-1] == len(ratio) - 1:
         return None
-    last = below[-1]
-    pair = slice(last, last + 2)
+    below_index = below[-1]
+    pair = slice(below_index, below_index + 2)
     return float(np.exp(np.interp(0, ratio[pair], np.log(x[pair]))))

@@ -157,19 +157,20 @@ class Ablation:
             "loss_distinguishable": bool(lost > 2 * error),
         }
 
-    def _without(self, heads: Sequence[Head]) -> Translator:
-        whole = self._translator
-        parameters = without_heads(whole.parameters, heads)
-        parts = whole.config, whole.vocabulary, whole.model, parameters, whole.steps
-        return Translator(*parts)
+    def _translator_without(self, heads: Sequence[Head]) -> Translator:
+        full = self._translator
+        parameters = without_heads(full.parameters, heads)
+        return Translator(
+            full.config, full.vocabulary, full.model, parameters, full.steps
+        )
 
     def _translations(self, heads: Sequence[Head]) -> list[str]:
         sources = [source for source, _ in self._test]
-        answers = self._without(heads).translate(sources, beam=1, warn=False)
+        answers = self._translator_without(heads).translate(sources, beam=1, warn=False)
         return [translation.text for translation in answers]
 
     def _losses(self, heads: Sequence[Head]) -> tuple[np.ndarray, np.ndarray]:
-        scores = self._without(heads).score(self._dev, warn=False)
+        scores = self._translator_without(heads).score(self._dev, warn=False)
         return (
             np.array([-score.log_prob for score in scores]),
             np.array([len(score.pieces) for score in scores]),
@@ -208,7 +209,7 @@ def measure_heads(context: Context, lines: int = 200) -> dict[str, Any]:
         {"removed": removed, **ablation.lost(order[:removed])}
         for removed in sorted({round(share * len(order)) for share in PRUNED} - {0})
     ]
-    fine = itertools.takewhile(lambda each: not each["distinguishable"], pruned)
+    fine = itertools.takewhile(lambda entry: not entry["distinguishable"], pruned)
     return {
         "dev_lines": len(dev),
         "test_lines": len(test),
@@ -217,7 +218,7 @@ def measure_heads(context: Context, lines: int = 200) -> dict[str, Any]:
         "count": len(heads),
         "needless": sum(not head["distinguishable"] for head in heads),
         "loss_needless": sum(not head["loss_distinguishable"] for head in heads),
-        "prunable": max((each["removed"] for each in fine), default=0),
+        "prunable": max((entry["removed"] for entry in fine), default=0),
         "heads": heads,
         "layers": list(_one_head_layers(ablation)),
         "pruned": pruned,
@@ -250,10 +251,10 @@ def _described(
         means = patterns(sentences)
         for layer, head in np.ndindex(means["entropy"].shape):
             values: dict[str, Any] = {}
-            for name, of_heads in means.items():
+            for name, head_means in means.items():
                 key, _, kind = name.partition(".")
                 into = values.setdefault(key, {}) if kind else values
-                into[kind or key] = float(of_heads[layer, head])
+                into[kind or key] = float(head_means[layer, head])
             values["kind"] = kind_of(values["share"], values["relative_entropy"])
             described[Head(attention, layer, head)] = values
     return described
@@ -264,10 +265,10 @@ def _one_head_layers(ablation: Ablation) -> Iterator[dict[str, Any]]:
     layers = itertools.groupby(ablation.heads, lambda head: head[:2])
     for (attention, layer), group in layers:
         heads = list(group)
-        others = {kept: [h for h in heads if h != kept] for kept in heads}
-        best = min(heads, key=lambda kept: ablation.loss(others[kept]))
-        kept = {"attention": attention, "layer": layer, "kept": best.head}
-        yield {**kept, **ablation.lost(others[best])}
+        removed = {best: [head for head in heads if head != best] for best in heads}
+        best = min(heads, key=lambda head: ablation.loss(removed[head]))
+        names = {"attention": attention, "layer": layer, "kept": best.head}
+        yield {**names, **ablation.lost(removed[best])}
 
 
 MEASURE = "heads"
@@ -280,24 +281,24 @@ def report(results: Results) -> str:
     runs = results.measured(MEASURE)
     if not runs:
         return ""
-    of_first = runs[0].measure(MEASURE)
-    heads = sorted(of_first["heads"], key=lambda h: (-h["bleu_lost"], -h["loss_lost"]))
+    first_run = runs[0].measure(MEASURE)
+    heads = sorted(first_run["heads"], key=lambda h: (-h["bleu_lost"], -h["loss_lost"]))
     shape = ["kind", "largest share", "entropy, bits", "of uniform", "distance"]
     layers = (
-        [each["attention"], each["layer"], each["kept"], *_lost(each)]
-        for each in of_first["layers"]
+        [entry["attention"], entry["layer"], entry["kept"], *_lost(entry)]
+        for entry in first_run["layers"]
     )
     pruned = (
-        [each["removed"], f"{each['bleu']:.2f}", *_lost(each)]
-        for each in of_first["pruned"]
+        [entry["removed"], f"{entry['bleu']:.2f}", *_lost(entry)]
+        for entry in first_run["pruned"]
     )
     return "\n\n".join(
         [
             f"### Heads of {runs[0].run.folder}",
-            _explanation(of_first),
+            _explanation(first_run),
             _table(["attention", "layer", "head", *shape, *LOST], map(_head, heads)),
             "### Kinds",
-            _kinds(of_first["heads"]),
+            _kinds(first_run["heads"]),
             "### Layers with one head, the best by the dev loss",
             _table(["attention", "layer", "head kept", *LOST], layers),
             "### Heads removed together, first those that cost the least dev loss",
@@ -319,7 +320,7 @@ def plot(results: Results) -> "Figure | None":
     import matplotlib.pyplot as plt
 
     heads = runs[0].measure(MEASURE)["heads"]
-    most = max(0.01, *(head["bleu_lost"] for head in heads))
+    largest = max(0.01, *(head["bleu_lost"] for head in heads))
     grids = collections.defaultdict(list)  # by attention, the heads of each layer
     key = operator.itemgetter("attention", "layer")
     for (name, _), layer in itertools.groupby(heads, key):
@@ -334,14 +335,14 @@ def plot(results: Results) -> "Figure | None":
         layout="constrained",
     )
     for ax, (name, grid) in zip(axes, grids.items(), strict=True):
-        image = _draw(ax, grid, most)
+        image = _draw(ax, grid, largest)
         ax.set_title(name)
     axes[0].set_ylabel("layer")
     figure.colorbar(image, ax=axes, label="BLEU lost without the head", shrink=0.8)
     return figure
 
 
-def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], most: float):
+def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], largest: float):
     """Draws the heads of one attention, a row for each layer."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
@@ -350,7 +351,7 @@ def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], most: float):
     shades = LinearSegmentedColormap.from_list("lost", [ground, (ground + full) / 2])
     lost = [[head["bleu_lost"] for head in layer] for layer in grid]
     # Less than 0 is noise: an advantage of removing the head is drawn as no loss.
-    image = ax.imshow(lost, cmap=shades, vmin=0, vmax=most, aspect="auto")
+    image = ax.imshow(lost, cmap=shades, vmin=0, vmax=largest, aspect="auto")
     for i, layer in enumerate(grid):
         for j, head in enumerate(layer):
             text = (
@@ -365,12 +366,12 @@ def _draw(ax: "Axes", grid: Sequence[Sequence[Mapping]], most: float):
     return image
 
 
-def _explanation(of_run: Mapping[str, Any]) -> str:
+def _explanation(result: Mapping[str, Any]) -> str:
     return (
-        f"Attention weights and loss are of the first {of_run['dev_lines']} lines of "
-        f"the dev set, BLEU of greedy translations of {of_run['test_lines']} lines of "
+        f"Attention weights and loss are of the first {result['dev_lines']} lines of "
+        f"the dev set, BLEU of greedy translations of {result['test_lines']} lines of "
         "the test set. Layers and heads count from 0. The whole model has "
-        f"{of_run['bleu']:.2f} BLEU and a loss of {of_run['loss']:.3f} nats per token. "
+        f"{result['bleu']:.2f} BLEU and a loss of {result['loss']:.3f} nats per token. "
         "A head is named by what has its largest share of attention, if that is at "
         f"least {NAMED}; otherwise it is broad, with at least {BROAD} of the entropy "
         "of uniform attention, or mixed. *Aligned* is the source word that the aligner "
@@ -385,22 +386,22 @@ def _explanation(of_run: Mapping[str, Any]) -> str:
 
 
 def _head(head: Mapping[str, Any]) -> list[Any]:
-    far = head.get("absolute_distance", head.get("peak"))
-    most = max(head["share"], key=head["share"].__getitem__)
+    distance = head.get("absolute_distance", head.get("peak"))
+    kind = max(head["share"], key=head["share"].__getitem__)
     names = [head[key] for key in ("attention", "layer", "head", "kind")]
-    figures = [head["entropy"], head["relative_entropy"], far]
-    share = f"{head['share'][most]:.2f} {most}"
+    figures = [head["entropy"], head["relative_entropy"], distance]
+    share = f"{head['share'][kind]:.2f} {kind}"
     return [*names, share, *map("{:.2f}".format, figures), *_lost(head)]
 
 
-def _lost(each: Mapping[str, Any]) -> list[str]:
+def _lost(entry: Mapping[str, Any]) -> list[str]:
     """BLEU, its p-value, and the loss with its error; bold if distinguishable."""
-    bleu = _signed(each["bleu_lost"], 2)
-    loss = f"{_signed(each['loss_lost'], 3)} ± {each['loss_error']:.3f}"
+    bleu = _signed(entry["bleu_lost"], 2)
+    loss = f"{_signed(entry['loss_lost'], 3)} ± {entry['loss_error']:.3f}"
     return [
-        f"**{bleu}**" if each["distinguishable"] else bleu,
-        f"{each['p_value']:.3f}",
-        f"**{loss}**" if each["loss_distinguishable"] else loss,
+        f"**{bleu}**" if entry["distinguishable"] else bleu,
+        f"{entry['p_value']:.3f}",
+        f"**{loss}**" if entry["loss_distinguishable"] else loss,
     ]
 
 
@@ -416,13 +417,13 @@ def _kinds(heads: Sequence[Mapping]) -> str:
 
 def _conclusion(run: RunResult) -> str:
     """Says how many heads of a run can be removed."""
-    of_run = run.measure(MEASURE)
+    result = run.measure(MEASURE)
     return (
-        f"- {run.run.folder}: of {of_run['count']} heads, {of_run['needless']} can be "
+        f"- {run.run.folder}: of {result['count']} heads, {result['needless']} can be "
         "removed one at a time without a distinguishable loss of BLEU "
-        f"(p < {SIGNIFICANT}), {of_run['loss_needless']} without a distinguishable "
+        f"(p < {SIGNIFICANT}), {result['loss_needless']} without a distinguishable "
         "rise of the dev loss (two standard errors); "
-        f"{of_run['prunable']} were removed together before BLEU fell distinguishably."
+        f"{result['prunable']} were removed together before BLEU fell distinguishably."
     )
 
 

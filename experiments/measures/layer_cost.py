@@ -46,23 +46,25 @@ class Kind(NamedTuple):
     dilated: bool = False  # in a stack, the dilation doubles from layer to layer
 
 
-def _attention(module: Attention, _, x_btd: Array, at: Tokens) -> Array:
-    return module(x_btd, module.keys_values(x_btd), Mask(at, at, aligned=True))
+def _attention(module: Attention, _, x_btd: Array, tokens: Tokens) -> Array:
+    return module(x_btd, module.keys_values(x_btd), Mask(tokens, tokens, aligned=True))
 
 
-def _attention_function(_, config: ModelConfig, x_btd: Array, at: Tokens) -> Array:
+def _attention_function(_, config: ModelConfig, x_btd: Array, tokens: Tokens) -> Array:
     """Scores and weighted values alone: the input is queries, keys and values."""
     function = ATTENTION[config.attention]
     options = {"options": config.own_options(function)} if function.Options else {}
     x_bthk = x_btd.reshape(*x_btd.shape[:2], config.heads, -1)
-    mask, kv = Mask(at, at, aligned=True), KV(x_bthk, x_bthk)
+    mask, kv = Mask(tokens, tokens, aligned=True), KV(x_bthk, x_bthk)
     dropout = Dropout(0.0, None)
     y_bthk = function.attend(x_bthk, kv, mask, NO_POSITION, dropout, **options)
     return y_bthk.reshape(x_btd.shape)
 
 
-def _convolution(module: Convolution, _, x_btd: Array, at: Tokens) -> Array:
-    return module.over(x_btd, at.segment, None, back=(module.taps - 1) // 2)
+def _convolution(module: Convolution, _, x_btd: Array, tokens: Tokens) -> Array:
+    return module.convolve_rows(
+        x_btd, tokens.segment, None, back=(module.taps - 1) // 2
+    )
 
 
 _DENSE = Kind(
@@ -123,8 +125,8 @@ def build_layer(
 
     def apply(parameters: Parameters, x_btd: Array) -> Array:
         position_bt = jnp.broadcast_to(jnp.arange(x_btd.shape[1]), x_btd.shape[:2])
-        at = Tokens(jnp.ones_like(position_bt), position_bt)
-        return kind.call(nnx.merge(definition, parameters), config, x_btd, at)
+        tokens = Tokens(jnp.ones_like(position_bt), position_bt)
+        return kind.call(nnx.merge(definition, parameters), config, x_btd, tokens)
 
     return apply, init, nnx.to_pure_dict(state)
 
@@ -198,7 +200,7 @@ def sequential_operations(function: Callable, *shapes: Any) -> float:
 
 def _chain(jaxpr: core.Jaxpr) -> float:
     """The iterations in the longest chain; 0 without loops."""
-    before: dict[core.Var, float] = {}  # the iterations that a variable waits for
+    depth: dict[core.Var, float] = {}  # the iterations that a variable waits for
     for equation in jaxpr.eqns:
         inputs = [x for x in equation.invars if not isinstance(x, core.Literal)]
         inside = max(map(_chain, flops.nested(equation.params)), default=0)
@@ -206,9 +208,9 @@ def _chain(jaxpr: core.Jaxpr) -> float:
             inside = equation.params["length"] * max(1, inside)
         elif equation.primitive.name == "while":
             inside = math.inf
-        after = max([before.get(x, 0) for x in inputs], default=0) + inside
-        before |= dict.fromkeys(equation.outvars, after)
-    return max([0, *before.values()])
+        depth_after = max([depth.get(x, 0) for x in inputs], default=0) + inside
+        depth |= dict.fromkeys(equation.outvars, depth_after)
+    return max([0, *depth.values()])
 
 
 QUANTITIES = "forward", "time", "memory", "flops"  # of `layer_cost`
@@ -318,10 +320,10 @@ def _layers_between_ends(
     dilated, depth = LAYERS[layer].dilated, 0
     reached_t = jnp.arange(length) == length - 1
     while not reached_t[0]:
-        before = reached_t
+        reached_before_t = reached_t
         reached_t = backward(2**depth if dilated else 1)(reached_t)
         depth += 1
-        if reached_t.sum() <= before.sum():
+        if reached_t.sum() <= reached_before_t.sum():
             raise UserError(
                 f"no stack of layer={layer!r} connects the ends of {length} tokens"
             )

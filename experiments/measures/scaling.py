@@ -66,8 +66,8 @@ class Law(NamedTuple):
 
     def loss(self, parameters: ArrayLike, tokens: ArrayLike) -> np.ndarray:
         """The loss in nats a token."""
-        of_size = self.A * np.asarray(parameters, float) ** -self.alpha
-        return self.E + of_size + self.B * np.asarray(tokens, float) ** -self.beta
+        size_term = self.A * np.asarray(parameters, float) ** -self.alpha
+        return self.E + size_term + self.B * np.asarray(tokens, float) ** -self.beta
 
     @property
     def size_exponent(self) -> float:
@@ -112,14 +112,14 @@ class Fit(NamedTuple):
     def constants(self) -> dict[str, Interval]:
         """E, A, alpha, B and beta; A and B are identified if their exponents are."""
         drawn = np.array(self.resampled).T
-        found = {
-            name: _interval(value, of_name, name not in self.at_bound)
-            for name, value, of_name in zip(Law._fields, self.law, drawn, strict=True)
+        intervals = {
+            name: _interval(value, resampled, name not in self.at_bound)
+            for name, value, resampled in zip(Law._fields, self.law, drawn, strict=True)
         }
         for name, exponent in (("A", "alpha"), ("B", "beta")):
-            identified = found[exponent].identified
-            found[name] = found[name]._replace(identified=identified)
-        return found
+            identified = intervals[exponent].identified
+            intervals[name] = intervals[name]._replace(identified=identified)
+        return intervals
 
     def exponents(self) -> dict[str, Interval]:
         """The exponents of the best N and D as powers of the compute."""
@@ -181,13 +181,13 @@ class _Search:
     def __init__(self, runs: Runs):
         self.centre_n = np.log(runs.parameters).mean()
         self.centre_d = np.log(runs.tokens).mean()
-        least, most = np.log(runs.loss.min()), np.log(runs.loss.max())
+        lowest, highest = np.log(runs.loss.min()), np.log(runs.loss.max())
         floor, steepest = np.log(_LEAST_NATS), _EXPONENTS[1]
         self.low = np.array([floor, floor, _EXPONENTS[0], floor, _EXPONENTS[0]])
-        self.high = np.array([least, most, steepest, most, steepest])
+        self.high = np.array([lowest, highest, steepest, highest, steepest])
         grid = itertools.product((0.1, 0.8), (0.2, 1.0), (0.2, 1.0))
         self.starts = [
-            np.array([least + np.log(e), least + np.log(0.3), alpha, least, beta])
+            np.array([lowest + np.log(e), lowest + np.log(0.3), alpha, lowest, beta])
             for e, alpha, beta in grid
         ]
 
@@ -205,8 +205,8 @@ class _Search:
             fitted = terms.sum(0)
             residual = np.log(fitted) - observed
             slope = np.clip(residual / HUBER, -1, 1)
-            of_e, of_a, of_b = terms / fitted * slope
-            gradient = [of_e, of_a, -x * of_a, of_b, -y * of_b]
+            slope_e, slope_a, slope_b = terms / fitted * slope
+            gradient = [slope_e, slope_a, -x * slope_a, slope_b, -y * slope_b]
             cost = slope * (residual / HUBER - slope / 2)
             return cost.sum(), np.sum(gradient, axis=1) / HUBER
 
@@ -227,9 +227,9 @@ class _Search:
     def law(self, point: np.ndarray) -> Law:
         """The law of a point of the search."""
         e, a, alpha, b, beta = point
-        of_size = np.exp(a + alpha * self.centre_n)
-        of_data = np.exp(b + beta * self.centre_d)
-        return Law(*map(float, (np.exp(e), of_size, alpha, of_data, beta)))
+        size_factor = np.exp(a + alpha * self.centre_n)
+        data_factor = np.exp(b + beta * self.centre_d)
+        return Law(*map(float, (np.exp(e), size_factor, alpha, data_factor, beta)))
 
     def at_bound(self, point: np.ndarray) -> frozenset[str]:
         """The constants that are within 1% of the search's width of its bounds."""
@@ -309,7 +309,7 @@ MEASURES["predict_loss"] = predict_loss
 def _finished(results: Iterable[RunResult]) -> Runs:
     """The runs that have all values: the dev loss is without label smoothing."""
     values = [[result.value(column) for column in COLUMNS] for result in results]
-    finished = [of_run for of_run in values if None not in of_run]
+    finished = [run_values for run_values in values if None not in run_values]
     return Runs(*np.array(finished, float).reshape(-1, len(COLUMNS)).T)
 
 
@@ -319,7 +319,7 @@ def report(results: Results) -> str:
     if not predicted:
         return "The law is fitted when all runs of the grid are finished."
     k, frontier = predicted["flops_per_product"], predicted["frontier"]
-    of_size, of_data = (Interval(**frontier[name]) for name in ("parameters", "tokens"))
+    a, b = (Interval(**frontier[name]) for name in ("parameters", "tokens"))
     law = predicted["law"].items()
     constants = [(name, str(Interval(**interval))) for name, interval in law]
     return "\n".join(
@@ -340,7 +340,7 @@ def report(results: Results) -> str:
             "",
             f"C = k N D with k = {k['value']:.3g} (median of the grid; {k['low']:.3g} "
             f"to {k['high']:.3g}). The best N grows as C^a, the best D as C^b:",
-            f"a = {of_size}, b = {of_data}. Hoffmann et al. 2022: 0.46 and 0.54.",
+            f"a = {a}, b = {b}. Hoffmann et al. 2022: 0.46 and 0.54.",
             "",
             "### Predicted and observed",
             "",
@@ -358,10 +358,10 @@ def plot(results: Results) -> "Figure | None":
 
     figure = Figure(figsize=(15, 4.6), layout="constrained")
     # Against each of these, curves of runs of as many of those.
-    held = {"parameters": "tokens", "tokens": "parameters", "flops": "parameters"}
-    panels = dict(zip(held, figure.subplots(1, 3, sharey=True), strict=True))
+    fixed = {"parameters": "tokens", "tokens": "parameters", "flops": "parameters"}
+    panels = dict(zip(fixed, figure.subplots(1, 3, sharey=True), strict=True))
     for x, axes in panels.items():
-        curves = _curves(runs, getattr(runs, x), getattr(runs, held[x]))
+        curves = _curves(runs, getattr(runs, x), getattr(runs, fixed[x]))
         y_label = "dev loss (nats a subword)" if x == "parameters" else ""
         label = "FLOPs" if x == "flops" else x
         lines(curves, label, y_label, log_x=True, log_y=True, axes=axes)
@@ -374,11 +374,11 @@ def plot(results: Results) -> "Figure | None":
         error = [[max(0, loss - low)], [max(0, high - loss)]]
         bar = {"fmt": "s", "color": "C5", "capsize": 4, "label": "predicted"}
         star = {"color": "C6", "mfc": "none", "ms": 14, "label": "observed"}
-        for (x, axes), at in zip(panels.items(), (n, d, c), strict=True):
-            axes.errorbar([at], [loss], error, **bar)
+        for (x, axes), position in zip(panels.items(), (n, d, c), strict=True):
+            axes.errorbar([position], [loss], error, **bar)
             axes.plot(getattr(observed, x), observed.loss, "*", **star)
     for x, axes in panels.items():
-        axes.legend(title=f"M {held[x]}", fontsize="small")
+        axes.legend(title=f"M {fixed[x]}", fontsize="small")
     return figure
 
 
@@ -414,11 +414,11 @@ def _simple_laws(runs: Runs) -> str:
 
 def _comparison(results: Results, predicted: dict[str, Any]) -> str:
     """The predicted loss, whose interval is shown even if it is wide, and ours."""
-    wide = "" if predicted["identified"] else ": too wide to identify the loss"
+    caution = "" if predicted["identified"] else ": too wide to identify the loss"
     text = (
         f"At {predicted['parameters'] / 1e6:.2f}M parameters and "
         f"{predicted['tokens'] / 1e6:.2f}M tokens the law says {predicted['loss']:.3f} "
-        f"({predicted['low']:.3f} to {predicted['high']:.3f}{wide}), stored "
+        f"({predicted['low']:.3f} to {predicted['high']:.3f}{caution}), stored "
         f"{predicted['time']}"
     )
     observed = _finished(results["largest"].runs).loss
@@ -442,11 +442,11 @@ def _groups(values: np.ndarray) -> np.ndarray:
     return np.array([float(f"{value:.2g}") for value in values])
 
 
-def _curves(runs: Runs, x: np.ndarray, held: np.ndarray) -> dict[str, tuple]:
-    """Observed losses by `x`, one curve for each value of `held`, in millions."""
+def _curves(runs: Runs, x: np.ndarray, fixed: np.ndarray) -> dict[str, tuple]:
+    """Observed losses by `x`, one curve for each value of `fixed`, in millions."""
     curves = {}
-    for value in np.unique(_groups(held)):
-        index = np.flatnonzero(_groups(held) == value)
+    for value in np.unique(_groups(fixed)):
+        index = np.flatnonzero(_groups(fixed) == value)
         index = index[np.argsort(x[index])]
         curves[f"{value / 1e6:.2g}"] = (x[index], runs.loss[index])
     return curves
@@ -455,9 +455,9 @@ def _curves(runs: Runs, x: np.ndarray, held: np.ndarray) -> dict[str, tuple]:
 def _draw_law(by_size, by_data, by_compute, runs: Runs, predicted) -> None:
     """Draws the fitted curves, dashed in the colours of the observed ones."""
     law = Law(**{name: c["value"] for name, c in predicted["law"].items()})
-    k, most = predicted["flops_per_product"]["value"], 2.0
+    k, extension = predicted["flops_per_product"]["value"], 2.0
     n, d = (
-        np.geomspace(values.min(), values.max() * most, 50)
+        np.geomspace(values.min(), values.max() * extension, 50)
         for values in (runs.parameters, runs.tokens)
     )
     for i, tokens in enumerate(np.unique(_groups(runs.tokens))):
@@ -465,6 +465,6 @@ def _draw_law(by_size, by_data, by_compute, runs: Runs, predicted) -> None:
     for i, parameters in enumerate(np.unique(_groups(runs.parameters))):
         by_data.plot(d, law.loss(parameters, d), "--", color=f"C{i}", alpha=0.7)
     # The envelope: the least loss of each compute.
-    c = np.geomspace(runs.flops.min(), runs.flops.max() * most**2, 50)
+    c = np.geomspace(runs.flops.min(), runs.flops.max() * extension**2, 50)
     best = law.loss(*law.optimum(c, k))
     by_compute.plot(c, best, "--", color="C5", label="optimum")

@@ -59,10 +59,14 @@ def define_flags():
 def main(_):
     args = flags.FLAGS
     merge = {"true": "encode", "false": None}.get(args.merge, args.merge)
-    one_of = {"stage": args.stage, "merge": merge, "status": args.status}
-    one_of["runner"] = args.runner
-    if len(given := [f"--{name}" for name, value in one_of.items() if value]) > 1:
-        raise UserError(f"{' and '.join(given)} are two things; give one of them")
+    modes = {
+        "--stage": args.stage,
+        "--merge": merge,
+        "--status": args.status,
+        "--runner": args.runner,
+    }
+    if len(modes := [flag for flag, value in modes.items() if value]) > 1:
+        raise UserError(f"{' and '.join(modes)} are two things; give one of them")
     if bool(args.stage) != bool(args.part):
         lacking = "--part=I/N" if args.stage else f"--stage={' or '.join(STAGES)}"
         raise UserError(f"--stage and --part go together; add {lacking}")

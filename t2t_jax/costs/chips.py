@@ -79,7 +79,7 @@ NODE = 8  # GPUs with `Chip.link` among them; nodes are linked by a network
 
 
 class Nvidia(NamedTuple):
-    """What XLA's compiler for NVIDIA's GPUs has to know, besides a `Chip`."""
+    """Numbers of a GPU that XLA's compiler reads in addition to those of a `Chip`."""
 
     capability: float  # NVIDIA's "compute capability"
     multiprocessors: int
@@ -92,11 +92,19 @@ def _tpu(memory, peak, units, bandwidth, link, sizes, torus, source):
 
     `units` are arrays of 128 x 128 that multiply, each once in a cycle.
     """
-    # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
-    usable, sizes = memory * GIB * 63 / 64, tuple(sizes.split())
-    rates = peak * TERA, peak * TERA, bandwidth * GIGA, link * GIGA
-    clock = peak * TERA / (2 * units * 128**2)
-    return Chip("tpu", usable, *rates, source, sizes=sizes, torus=torus, clock=clock)
+    return Chip(
+        kind="tpu",
+        # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
+        memory=memory * GIB * 63 / 64,
+        bfloat16=peak * TERA,
+        float32=peak * TERA,
+        bandwidth=bandwidth * GIGA,
+        link=link * GIGA,
+        source=source,
+        sizes=tuple(sizes.split()),
+        torus=torus,
+        clock=peak * TERA / (2 * units * 128**2),
+    )
 
 
 def _gpu(memory, bfloat16, float32, bandwidth, link, network, source, nvidia=None):
@@ -104,10 +112,18 @@ def _gpu(memory, bfloat16, float32, bandwidth, link, network, source, nvidia=Non
 
     Without `nvidia` it is older than Ampere and has no bfloat16.
     """
-    usable = memory * GIGA * GPU_USABLE
-    rates = bfloat16 * TERA, float32 * TERA, bandwidth * GIGA, link * GIGA
-    more = {"network": network * GIGA, "nvidia": nvidia}
-    return Chip("gpu", usable, *rates, source, nvidia is not None, **more)
+    return Chip(
+        kind="gpu",
+        memory=memory * GIGA * GPU_USABLE,
+        bfloat16=bfloat16 * TERA,
+        float32=float32 * TERA,
+        bandwidth=bandwidth * GIGA,
+        link=link * GIGA,
+        source=source,
+        native=nvidia is not None,
+        network=network * GIGA,
+        nvidia=nvidia,
+    )
 
 
 _FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"

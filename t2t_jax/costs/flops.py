@@ -31,18 +31,18 @@ def count(function: Callable, *shapes: Any, taken: float = 1.0) -> float:
       `while` loop (a `fori_loop` whose bounds are Python numbers is a scan) or in a
       Pallas kernel whose grid is computed.
     """
-    return _of_jaxpr(jax.make_jaxpr(function)(*shapes).jaxpr, taken)
+    return _jaxpr_flops(jax.make_jaxpr(function)(*shapes).jaxpr, taken)
 
 
-def _of_jaxpr(jaxpr: core.Jaxpr, taken: float) -> float:
-    return math.fsum(_of_equation(equation, taken) for equation in jaxpr.eqns)
+def _jaxpr_flops(jaxpr: core.Jaxpr, taken: float) -> float:
+    return math.fsum(_equation_flops(equation, taken) for equation in jaxpr.eqns)
 
 
-def _of_equation(equation: core.JaxprEqn, taken: float) -> float:
+def _equation_flops(equation: core.JaxprEqn, taken: float) -> float:
     name, params = equation.primitive.name, equation.params
     if name in PRODUCTS:
         return 2.0 * PRODUCTS[name](equation, params)
-    inside = [_of_jaxpr(jaxpr, taken) for jaxpr in nested(params)]
+    inside = [_jaxpr_flops(jaxpr, taken) for jaxpr in nested(params)]
     if not any(inside):
         return 0.0  # also of an unknown number of rounds
     if name == "cond":
@@ -90,8 +90,8 @@ def _ragged_dot(equation: core.JaxprEqn, params: dict[str, Any]) -> int:
 def _pairs(equation: core.JaxprEqn, *not_n: tuple[int, ...]) -> int:
     """batch * m * k * n, where n are the right operand's axes not in `not_n`."""
     left, right = (x.aval.shape for x in equation.invars[:2])
-    others = {axis for axes in not_n for axis in axes}
-    n = math.prod(size for axis, size in enumerate(right) if axis not in others)
+    excluded = {axis for axes in not_n for axis in axes}
+    n = math.prod(size for axis, size in enumerate(right) if axis not in excluded)
     return math.prod(left) * n
 
 

@@ -133,20 +133,20 @@ def changes(config: Config, count: int) -> Iterator[dict[str, object]]:
     learned.
     """
     # Microbatches of fewer than 1,024 tokens are not proposed.
-    tokens, now = config.data.batch_tokens, config.train.accumulate
-    counts = [now * k for k in (2, 4, 8) if tokens // (now * k) >= 1024]
+    tokens, accumulate = config.data.batch_tokens, config.train.accumulate
+    counts = [accumulate * k for k in (2, 4, 8) if tokens // (accumulate * k) >= 1024]
     microbatches = [{"train.accumulate": n} for n in counts]
     kept_less = [*KEPT][[*KEPT].index(config.model.remat) + 1 :]
     remats = [{"model.remat": name} for name in kept_less]
     yield from microbatches
     yield from remats
-    yield from (more | remat for remat in remats for more in microbatches)
+    yield from (microbatch | remat for remat in remats for microbatch in microbatches)
     for fsdp in (2, 4, 8, 16, 32):
         if count % fsdp:
             continue
         mesh = {"mesh.data": -1, "mesh.fsdp": fsdp, "mesh.tensor": 1}
         yield mesh
-        yield from (mesh | more for more in microbatches)
+        yield from (mesh | microbatch for microbatch in microbatches)
         if remats and microbatches:
             yield mesh | microbatches[-1] | remats[-1]
     for share in (2, 4, 8):
@@ -162,22 +162,22 @@ def estimate(
     Activations are the temporaries without the gradients. They shrink with more
     microbatches, with remat and with fewer tokens; the state is sharded over fsdp.
     """
-    after = with_fields(config, change)
+    changed = with_fields(config, change)
     state = parts["parameters"] + parts["average"] + parts["optimizer"]
     state += parts.get("frozen", 0)
     gradients = parts["parameters"]  # float32
     activations = max(0.0, parts["temporary"] - gradients)
     fsdp = change.get("mesh.fsdp", mesh["fsdp"]) * change.get("mesh.tensor", 1)
     divided = fsdp / (mesh["fsdp"] * mesh["tensor"])
-    more = after.train.accumulate / config.train.accumulate
-    kept = KEPT[after.model.remat] / KEPT[config.model.remat]
-    activations *= kept / more * after.data.batch_tokens / config.data.batch_tokens
-    if more > 1:  # the running sum, and the gradients of one microbatch
+    ratio = changed.train.accumulate / config.train.accumulate
+    share = KEPT[changed.model.remat] / KEPT[config.model.remat]
+    activations *= share / ratio * changed.data.batch_tokens / config.data.batch_tokens
+    if ratio > 1:  # the running sum, and the gradients of one microbatch
         gradients *= 2
     # With fsdp, the gathered weights of a few layers are in memory too: a rough 10%.
     gathered = 0.1 * state * (divided > 1)
-    other = parts["batch"] + parts.get("program", 0)
-    return (state + gradients) / divided + activations + gathered + other
+    fixed = parts["batch"] + parts.get("program", 0)
+    return (state + gradients) / divided + activations + gathered + fixed
 
 
 def find_suggestion(

@@ -39,8 +39,8 @@ def with_products(config: Config, workdir: Workdir) -> Config:
     def recorded_or_new() -> str:
         return workdir.config().model.products if workdir.has_run() else _choice(config)
 
-    chosen = processes.from_first("the type of products", recorded_or_new)
-    return fields.changed(config, "model", products=chosen)
+    products = processes.from_first("the type of products", recorded_or_new)
+    return fields.changed(config, "model", products=products)
 
 
 def _choice(config: Config) -> str:
@@ -53,13 +53,13 @@ def _choice(config: Config) -> str:
     model = build(config.model, *task_of(config).vocab_sizes)
     seconds = product_seconds(product_sizes(model), min(max(1, rows), MOST_ROWS))
     speedup = seconds["float32"] / seconds["bfloat16"]
-    chosen = "bfloat16" if speedup >= FASTER else "float32"
+    products = "bfloat16" if speedup >= FASTER else "float32"
     listed = ", ".join(f"{name} {s * 1e3:,.1f} ms" for name, s in seconds.items())
     say(
-        f"products    {chosen}: forward and by inputs {listed}; bfloat16 is chosen if "
-        f"it is {FASTER} times as fast, and it is {speedup:.2f} times"
+        f"products    {products}: forward and by inputs {listed}; bfloat16 is chosen "
+        f"if it is {FASTER} times as fast, and it is {speedup:.2f} times"
     )
-    return chosen
+    return products
 
 
 def product_sizes(model: Model) -> Counter[tuple[int, int]]:
@@ -90,11 +90,11 @@ def product_seconds(
       rows: tokens; the times are for so many.
     """
 
-    def both(x, weight, grad):
+    def step(x, weight, grad):
         y, pull = jax.vjp(lambda x: product("rd,df->rf", x, weight), x)
         return y, pull(grad)
 
-    both, seconds = jax.jit(both), {"float32": 0.0, "bfloat16": 0.0}
+    step, seconds = jax.jit(step), {"float32": 0.0, "bfloat16": 0.0}
     for (inputs, outputs), count in sizes.items():
         columns = min(outputs, MOST_COLUMNS)
         x, weight, grad = (
@@ -102,6 +102,6 @@ def product_seconds(
             for shape in ((rows, inputs), (inputs, columns), (rows, columns))
         )
         for name, factor in (("float32", weight), ("bfloat16", Rounded(weight))):
-            once = fastest(partial(both, x, factor, grad), TRIALS)
+            once = fastest(partial(step, x, factor, grad), TRIALS)
             seconds[name] += count * once * outputs / columns
     return seconds

@@ -78,9 +78,9 @@ def batch_shapes(
     arrays |= config.train.variant("loss").arrays if config else {}
     return {
         name: jax.ShapeDtypeStruct(
-            (shape.rows, getattr(shape, side), *more), jnp.int32, sharding=sharding
+            (shape.rows, getattr(shape, side), *axes), jnp.int32, sharding=sharding
         )
-        for name, (side, more) in arrays.items()
+        for name, (side, axes) in arrays.items()
     }
 
 
@@ -103,13 +103,15 @@ def model_flops(
     def loss(parameters, batch):
         return _loss(model, config, parameters, batch, None)[0]
 
-    taken, batch = task_of(config).predicted_share, batch_shapes(shape, None, config)
+    share, batch = task_of(config).predicted_share, batch_shapes(shape, None, config)
     with kernels.disabled():
         if config.train.freeze or frozen:
             gradient = _gradient(model, config, None, frozen)
-            shapes = model.shapes, batch, [f.shapes for f in frozen]
-            return flops.count(gradient, *shapes, taken=taken)
-        return 3 * flops.count(loss, model.shapes, batch, taken=taken)
+            frozen_shapes = [f.shapes for f in frozen]
+            return flops.count(
+                gradient, model.shapes, batch, frozen_shapes, taken=share
+            )
+        return 3 * flops.count(loss, model.shapes, batch, taken=share)
 
 
 def frozen_models(model: Model, config: Config) -> tuple[Model, ...]:
@@ -135,9 +137,12 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
         return _gradient(model, config, rng, frozen)(*arguments)
 
-    shapes = model.shapes, batch_shapes(shape, None, config), [f.shapes for f in frozen]
+    batch, frozen_shapes = batch_shapes(shape, None, config), [f.shapes for f in frozen]
+    share = chunks / SPARSE_CHUNKS
     with kernels.disabled():
-        computed = flops.count(gradient, *shapes, taken=chunks / SPARSE_CHUNKS)
+        computed = flops.count(
+            gradient, model.shapes, batch, frozen_shapes, taken=share
+        )
     return {"model": model_flops(model, config, shape, frozen), "computed": computed}
 
 
@@ -148,21 +153,21 @@ def _gradient(
 
     def gradient(parameters, batch, frozen_parameters):
         trained, frozen = split_frozen(parameters, config.train.freeze)
-        others = merged(frozen_models, frozen_parameters)
+        frozen_modules = merged(frozen_models, frozen_parameters)
 
         def loss(trained):
-            return _loss(model, config, frozen | trained, batch, rng, others)
+            return _loss(model, config, frozen | trained, batch, rng, frozen_modules)
 
         return jax.value_and_grad(loss, has_aux=True)(trained)
 
     return gradient
 
 
-def _loss(model: Model, config: Config, parameters, batch, rng, others=()):
+def _loss(model: Model, config: Config, parameters, batch, rng, frozen_modules=()):
     """The training loss of a batch, and the sums that it reports besides."""
     module = nnx.merge(model.definition, parameters)
     objective = config.train.variant("loss")
-    return objective.sums_of(module, others, batch, rng, config, BOS)
+    return objective.sums_of(module, frozen_modules, batch, rng, config, BOS)
 
 
 def row_flops(model: Model, config: Config) -> dict[tuple[int, int], float] | None:
@@ -206,8 +211,8 @@ def bytes_on_device(tree) -> int:
 def temporary_bytes(memory) -> int:
     """Bytes that a compiled step takes in addition to its arguments."""
     # The state is donated, so most outputs are stored over the arguments.
-    more = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    return memory.temp_size_in_bytes + max(0, more)
+    extra = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return memory.temp_size_in_bytes + max(0, extra)
 
 
 def state_bytes(steps: Steps) -> dict[str, int]:

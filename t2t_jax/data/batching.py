@@ -58,9 +58,14 @@ class Layout:
 
     def only(self, kept_p: np.ndarray) -> "Layout":
         """The same batch with only some of its pairs; the others become padding."""
-        arrays = (self.pair_p, self.row_p, self.source_start_p, self.target_start_p)
-        kept = (array_p[kept_p] for array_p in (*arrays, self.segment_p))
-        return Layout(self.shape, *kept)
+        return Layout(
+            self.shape,
+            self.pair_p[kept_p],
+            self.row_p[kept_p],
+            self.source_start_p[kept_p],
+            self.target_start_p[kept_p],
+            self.segment_p[kept_p],
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,11 +116,11 @@ class Plan:
         return zip(self.shapes, counts, strict=True)
 
 
-def checked_index(i: int, n: int, what: str) -> int:
+def checked_index(i: int, n: int, kind: str) -> int:
     """Maps a negative index to one from 0; raises IndexError if out of range."""
     i = operator.index(i)  # NumPy integers too, but no floats
     if not -n <= i < n:
-        raise IndexError(f"{what} {i} is out of range: there are {n}")
+        raise IndexError(f"{kind} {i} is out of range: there are {n}")
     return i % n
 
 
@@ -247,8 +252,8 @@ def _pack(source_p, target_p, shape: Shape) -> tuple[np.ndarray, int]:
     rows_each = int(1.05 * filled / windows) + 2
     group = max(1, OPEN_ROWS // rows_each)
 
-    def pack(first):
-        part = slice(first, first + group)
+    def pack(begin):
+        part = slice(begin, begin + group)
         row_iw[:, part] = _pack_windows(
             source_iw[:, part], target_iw[:, part], shape, rows_each
         )
@@ -275,9 +280,9 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
     signed, unsigned = (np.int16, np.uint16) if small else (np.int32, np.uint32)
     # source / shape.source + target / shape.target in integers. Two full rows minus
     # it is >= 0, and rises as pairs get smaller.
-    wide = max(1, shape.source), max(1, shape.target)  # a side may have no tokens
-    size_iw = source_iw * np.int64(wide[1]) + target_iw * np.int64(wide[0])
-    order_iw = column_orders(2 * wide[0] * wide[1] - size_iw)
+    width = max(1, shape.source), max(1, shape.target)  # a side may have no tokens
+    size_iw = source_iw * np.int64(width[1]) + target_iw * np.int64(width[0])
+    order_iw = column_orders(2 * width[0] * width[1] - size_iw)
     source_iw = np.take_along_axis(source_iw, order_iw, 0).astype(signed)
     target_iw = np.take_along_axis(target_iw, order_iw, 0).astype(signed)
     windows = source_iw.shape[1]
@@ -302,9 +307,13 @@ def _pack_windows(source_iw, target_iw, shape: Shape, rows: int) -> np.ndarray:
         sorted_row_w[:] = row_w
         opened = max(opened, int(row_w.max()) + 2)  # one empty row in every window
         if opened > source_free_wr.shape[1]:
-            more = ((0, 0), (0, 1 + rows // 16))
-            source_free_wr = np.pad(source_free_wr, more, constant_values=shape.source)
-            target_free_wr = np.pad(target_free_wr, more, constant_values=shape.target)
+            padding = ((0, 0), (0, 1 + rows // 16))
+            source_free_wr = np.pad(
+                source_free_wr, padding, constant_values=shape.source
+            )
+            target_free_wr = np.pad(
+                target_free_wr, padding, constant_values=shape.target
+            )
     row_iw = np.empty_like(sorted_row_iw)  # back from order of size to the given order
     np.put_along_axis(row_iw, order_iw, sorted_row_iw, 0)
     return row_iw

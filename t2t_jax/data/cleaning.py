@@ -42,12 +42,12 @@ class Chunk(NamedTuple):
     lines: np.ndarray  # the line of each pair in that corpus, from 1
     pairs: list[Pair]
 
-    def without(self, left_out_p: np.ndarray) -> "Chunk":
-        """The chunk without the pairs that a boolean mask [pairs] selects."""
-        if not left_out_p.any():
+    def drop(self, dropped_p: np.ndarray) -> "Chunk":
+        """Returns the chunk without the pairs of a mask, bool [pairs]."""
+        if not dropped_p.any():
             return self
-        pairs = list(itertools.compress(self.pairs, ~left_out_p))
-        return Chunk(self.corpus, self.lines[~left_out_p], pairs)
+        pairs = list(itertools.compress(self.pairs, ~dropped_p))
+        return Chunk(self.corpus, self.lines[~dropped_p], pairs)
 
 
 def read_chunks(
@@ -65,9 +65,9 @@ def read_chunks(
     for number, corpus in enumerate(corpora):
         read, end = spans[number] if spans else (0, None)
         pairs = corpus.span(read, end)
-        while some := list(itertools.islice(pairs, size or CHUNK)):
-            yield Chunk(number, np.arange(read + 1, read + len(some) + 1), some)
-            read += len(some)
+        while chunk_pairs := list(itertools.islice(pairs, size or CHUNK)):
+            first, read = read + 1, read + len(chunk_pairs)
+            yield Chunk(number, np.arange(first, read + 1), chunk_pairs)
 
 
 def with_progress(
@@ -102,8 +102,8 @@ class Cleaner:
         is_new: Callable[[Chunk], np.ndarray] | None = None,
     ):
         self._config, self._sides = config, sides
-        seen = HashSet()
-        self._is_new = is_new or (lambda chunk: seen.add(hashes(chunk.pairs)))
+        read_hashes = HashSet()
+        self._is_new = is_new or (lambda chunk: read_hashes.add(hashes(chunk.pairs)))
         # A line of symbols alone, such as "<bt>", has nothing to translate.
         self._is_empty = blank_matcher(parse_symbols(config.symbols))
         self.read = 0
@@ -116,9 +116,9 @@ class Cleaner:
         empty_p = np.array(
             [any(self._is_empty(pair[s]) for s in self._sides) for pair in chunk.pairs]
         )
-        chunk = self._leave_out("empty", chunk, empty_p)
+        chunk = self._drop("empty", chunk, empty_p)
         if self._config.deduplicate and chunk.pairs:
-            chunk = self._leave_out("duplicate", chunk, ~self._is_new(chunk))
+            chunk = self._drop("duplicate", chunk, ~self._is_new(chunk))
         return chunk
 
     def by_length(self, chunk: Chunk, source_p, target_p) -> np.ndarray:
@@ -128,28 +128,28 @@ class Cleaner:
         """
         longer_p = np.maximum(source_p, target_p)
         long_p = longer_p > self._config.max_length
-        self._leave_out("too long", chunk, long_p)
+        self._drop("too long", chunk, long_p)
         if not self._config.max_ratio:
             return ~long_p
         uneven_p = longer_p > self._config.max_ratio * np.minimum(source_p, target_p)
-        self._leave_out("length ratio", chunk, uneven_p & ~long_p)
+        self._drop("length ratio", chunk, uneven_p & ~long_p)
         return ~(long_p | uneven_p)
 
-    def _leave_out(self, rule: str, chunk: Chunk, left_out_p: np.ndarray) -> Chunk:
+    def _drop(self, rule: str, chunk: Chunk, dropped_p: np.ndarray) -> Chunk:
         """Counts the pairs that a rule drops, keeps examples, returns the others."""
-        self.dropped[rule] += int(left_out_p.sum())
-        shown = self.examples[rule]
-        for i in np.flatnonzero(left_out_p)[: EXAMPLES - len(shown)]:
-            shown.append((chunk.corpus, int(chunk.lines[i]), chunk.pairs[i]))
-        return chunk.without(left_out_p)
+        self.dropped[rule] += int(dropped_p.sum())
+        examples = self.examples[rule]
+        for i in np.flatnonzero(dropped_p)[: EXAMPLES - len(examples)]:
+            examples.append((chunk.corpus, int(chunk.lines[i]), chunk.pairs[i]))
+        return chunk.drop(dropped_p)
 
     def add(self, read: int, dropped: dict, examples: dict) -> None:
         """Adds the attributes of the cleaner of the text's next part."""
         self.read += read
         for rule in FIELDS:
             self.dropped[rule] += dropped[rule]
-            shown = self.examples[rule]
-            shown += examples[rule][: EXAMPLES - len(shown)]
+            stored = self.examples[rule]
+            stored += examples[rule][: EXAMPLES - len(stored)]
 
     def show(self, specs: Sequence[str]) -> str:
         """The examples as text for a person; `specs` are the names of the corpora."""

@@ -44,8 +44,7 @@ from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
 from t2t_jax.text.languages import identify
-
-Pair = tuple[str, str]
+from t2t_jax.text.units import Pair
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,7 +66,8 @@ class Corpus:
       compare_with: Says in one line what its scores compare with, if they are
         particular, such as those of damaged text.
       is_here: False if reading it downloads it first.
-      after: Yields the pairs after the first N, faster than `pairs`; None: cannot.
+      pairs_after: Yields the pairs after the first N, faster than `pairs`; None if it
+        cannot.
       written: What a config names it, with its weight.
     """
 
@@ -84,14 +84,16 @@ class Corpus:
     tag: str = ""
     compare_with: str = ""
     is_here: Callable[[], bool] = lambda: True
-    after: Callable[[int], Iterator[Pair]] | None = None
+    pairs_after: Callable[[int], Iterator[Pair]] | None = None
     written: str = ""
 
     def span(self, begin: int, end: int | None = None) -> Iterator[Pair]:
         """Yields the pairs from `begin` to before `end`, counted from 0."""
-        if self.after is None or not begin:
+        if self.pairs_after is None or not begin:
             return itertools.islice(self.pairs(), begin, end)
-        return itertools.islice(self.after(begin), None if end is None else end - begin)
+        return itertools.islice(
+            self.pairs_after(begin), None if end is None else end - begin
+        )
 
 
 def derived(
@@ -117,7 +119,7 @@ def derived(
         fingerprint=lambda: named_hash(kind + code, corpus.fingerprint()),
         made_of=corpus,
         prefix=None,
-        after=None,
+        pairs_after=None,
         **attributes,
     )
 
@@ -147,7 +149,7 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
     grammar = built_in_grammar()
     grammar.check_split(split, spec)
 
-    def both() -> Iterator[Pair]:
+    def pairs() -> Iterator[Pair]:
         for english, german in grammar.pairs(split):
             yield (english, german) if codes[0] == "en" else (german, english)
 
@@ -157,7 +159,7 @@ def grammar_corpus(split: str, source: str, target: str) -> Corpus:
         split,
         source,
         target,
-        pairs=both,
+        pairs=pairs,
         fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
     )
 
@@ -167,18 +169,18 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
 
     Reading it raises UserError if a file is missing, damaged, empty or not UTF-8; if
     the two files differ in their number of lines (at the end); or if there is a file of
-    hashes, and a pair is not the one it is of.
+    hashes, and a pair differs from its hash.
     """
 
     def files() -> tuple[Path, Path]:
         return side_file(prefix, source), side_file(prefix, target)
 
-    def after(first: int) -> Iterator[Pair]:
+    def pairs_after(skipped: int) -> Iterator[Pair]:
         names = files()
-        aligned = _aligned(names, first)
+        aligned = _aligned(names, skipped)
         if hashes := find_file(prefix, HASHES_ENDING):
             hash_pair = pair_hasher(source, target)
-            aligned = check_hashes(aligned, hash_pair, names, hashes, first)
+            aligned = check_hashes(aligned, hash_pair, names, hashes, skipped)
         yield from aligned
 
     def fingerprint() -> str:
@@ -189,33 +191,35 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
         prefix.name,
         source,
         target,
-        lambda: after(0),
+        lambda: pairs_after(0),
         fingerprint,
         prefix=prefix,
-        after=after,
+        pairs_after=pairs_after,
     )
 
 
-def _aligned(files: tuple[Path, Path], first: int) -> Iterator[Pair]:
+def _aligned(files: tuple[Path, Path], skipped: int) -> Iterator[Pair]:
     """Yields the pairs of two files; raises the errors of the files themselves.
 
-    The `first` pairs are left out.
+    The first `skipped` pairs are left out.
     """
-    counts = [first, first]
+    counts = [skipped, skipped]
     # zip_longest, so that the error can give both numbers of lines.
-    for pair in itertools.zip_longest(*(read_lines(file, first) for file in files)):
+    for pair in itertools.zip_longest(*(read_lines(file, skipped) for file in files)):
         for side in range(2):
             counts[side] += pair[side] is not None
         if None not in pair:
             yield pair
-    one, other = files
+    source_file, target_file = files
     if counts[0] != counts[1]:
         raise UserError(
-            f"{one} has {counts[0]:,} lines but {other} has {counts[1]:,}; want one "
-            "sentence a line, the two files aligned by line"
+            f"{source_file} has {counts[0]:,} lines but {target_file} has "
+            f"{counts[1]:,}; want one sentence a line, the two files aligned by line"
         )
     if not counts[0]:
-        raise UserError(f"{one} and {other} are empty; want one sentence a line")
+        raise UserError(
+            f"{source_file} and {target_file} are empty; want one sentence a line"
+        )
 
 
 def _hash(*parts: bytes) -> str:
@@ -231,12 +235,13 @@ def side_file(prefix: Path, language: str) -> Path:
     if file := find_file(prefix, language):
         return file
     plain = Path(f"{prefix}.{language}")
-    of_one = Path(str(prefix).removesuffix(".gz"))
-    if prefix.is_file() and of_one.suffix == f".{language}":
+    unzipped = Path(str(prefix).removesuffix(".gz"))
+    if prefix.is_file() and unzipped.suffix == f".{language}":
+        ending = prefix.name.removeprefix(unzipped.stem)
         raise UserError(
             f"{plain} does not exist: the prefix of two files names a corpus, and "
-            f"{prefix} is one of them; leave out "
-            f"{prefix.name.removeprefix(of_one.stem)}: want {of_one.with_suffix('')}"
+            f"{prefix} is one of them; leave out {ending}: want "
+            f"{unzipped.with_suffix('')}"
         )
     raise UserError(
         f"{plain} does not exist, nor does {plain.name}.gz; {similar_files(prefix)}. A "
@@ -464,11 +469,11 @@ def distinct(corpora: list[Corpus]) -> list[Corpus]:
 
     A set's name is also the name of its files of scores and translations.
     """
-    seen: dict[str, Corpus] = {}
+    corpus_of: dict[str, Corpus] = {}
     for corpus in corpora:
-        if (other := seen.setdefault(corpus.name, corpus)) is not corpus:
+        if (namesake := corpus_of.setdefault(corpus.name, corpus)) is not corpus:
             raise UserError(
-                f"the test sets {other.spec} and {corpus.spec} are both called "
+                f"the test sets {namesake.spec} and {corpus.spec} are both called "
                 f"{corpus.name!r}, which also names the files of scores; rename one"
             )
     return corpora
@@ -486,8 +491,8 @@ def _split_weight(written: str, weights: bool, exists: bool) -> tuple[str, float
     File names may have an @ too. If `weights` are allowed, a number after the last @ is
     a weight, and anything else is an error unless such files exist.
     """
-    spec, at, number = written.rpartition("@")
-    if not at or "/" in number or (exists and not weights):
+    spec, separator, number = written.rpartition("@")
+    if not separator or "/" in number or (exists and not weights):
         return written, 1.0
     # re.A: `\d` would also match the digits of other scripts.
     weight = float(number) if re.fullmatch(r"\d+\.?\d*|\.\d+", number, re.A) else 0.0

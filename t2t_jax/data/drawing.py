@@ -34,19 +34,19 @@ def draw(
     Raises:
       UserError: A weight is not a number >= 0, or no pair is drawn.
     """
-    drawn, first = [], 0
+    drawn, offset = [], 0
     for corpus, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
         if not 0 <= weight < float("inf"):
             raise UserError(f"a corpus has weight {weight}; want a number >= 0")
-        drawn += [np.arange(first, first + size)] * int(weight)  # every pair
+        drawn += [np.arange(offset, offset + size)] * int(weight)  # every pair
         if share := (weight - int(weight)) * size:  # once more, some pairs
             # The third number makes this stream differ from those of `plan_epoch`,
             # which have two.
             order = Permutations(seed, corpus, 1)(size)
             # Rounding the running total, not each share, keeps the mean exact.
             begin, end = (int(e * share + 0.5) for e in (epoch, epoch + 1))
-            drawn.append(first + order[np.arange(begin, end) % size])
-        first += size
+            drawn.append(offset + order[np.arange(begin, end) % size])
+        offset += size
     if not sum(map(len, drawn)):
         raise UserError(
             f"corpora of {', '.join(map(str, sizes))} pairs with the weights "
@@ -57,7 +57,7 @@ def draw(
 
 
 def typical_draw(source_p, target_p, sizes, weights) -> np.ndarray:
-    """Draws what stands for every epoch: the first one, and the longest pairs.
+    """Draws pairs that represent every epoch: the first epoch, and the longest pairs.
 
     The shapes are computed from it, so every epoch and seed has the same shapes.
     """
@@ -126,8 +126,8 @@ def stable_order(key_p: np.ndarray, bits: int = 64) -> np.ndarray:
         # Keys that differ only in the lost bits stand side by side, in the order of
         # their indices. There are few; sort them once more by their full keys.
         packed_p >>= index_bits
-        same = packed_p[1:] == packed_p[:-1]
-        tied_p = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        repeats = packed_p[1:] == packed_p[:-1]
+        tied_p = np.flatnonzero(np.append(repeats, False) | np.append(False, repeats))
         tied = order_p[tied_p]
         order_p[tied_p] = tied[np.argsort(key_p[tied], kind="stable")]
     return order_p

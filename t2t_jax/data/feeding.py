@@ -68,9 +68,11 @@ def epoch_for(
     """One epoch of a run; a function of its text, config and seed alone."""
     options = _options(pairs, config)
     if "shapes" in options:
-        pairs = pairs.of_epoch(seed, epoch, within=options["shapes"][-1])
-    order = {"seed": seed, "epoch": epoch, "shuffle": shuffle}
-    return Epoch(pairs, plan_epoch(*pairs.lengths(), **order, **options))
+        pairs = pairs.epoch_pairs(seed, epoch, within=options["shapes"][-1])
+    plan = plan_epoch(
+        *pairs.lengths(), seed=seed, epoch=epoch, shuffle=shuffle, **options
+    )
+    return Epoch(pairs, plan)
 
 
 def plan_for(
@@ -144,21 +146,23 @@ def feed(
 
 def _layouts(epoch_of: Callable[[int], Epoch], start: Position) -> Iterator[Placed]:
     """Yields layouts without end; plans the next epoch once half of one is fed."""
-    number, upcoming = start.batch, _begun(epoch_of, start.epoch)
+    number, upcoming = start.batch, _start_planning(epoch_of, start.epoch)
     for epoch in itertools.count(start.epoch):
         (pairs, plan), upcoming = upcoming.result(), None
         while number < len(plan):
             if upcoming is None and 2 * (number + 1) >= len(plan):
-                upcoming = _begun(epoch_of, epoch + 1)
-            last = number + 1 == len(plan)
-            after = Position(epoch + 1, 0) if last else Position(epoch, number + 1)
-            yield after, Planned(epoch, plan[number], pairs)
+                upcoming = _start_planning(epoch_of, epoch + 1)
+            is_last = number + 1 == len(plan)
+            next_position = (
+                Position(epoch + 1, 0) if is_last else Position(epoch, number + 1)
+            )
+            yield next_position, Planned(epoch, plan[number], pairs)
             number += 1
         # Not begun yet if the start is past the end of this epoch.
-        number, upcoming = 0, upcoming or _begun(epoch_of, epoch + 1)
+        number, upcoming = 0, upcoming or _start_planning(epoch_of, epoch + 1)
 
 
-def _begun(epoch_of: Callable[[int], Epoch], epoch: int) -> Future:
+def _start_planning(epoch_of: Callable[[int], Epoch], epoch: int) -> Future:
     """Plans an epoch in the background, in a thread that does not delay an exit."""
     planned = Future()
 
@@ -275,8 +279,8 @@ class BatchLookup:
         if epoch not in self._epochs:
             seed = self._config.train.seed
             self._epochs = {}  # before the next one is made
-            made = epoch_for(self._pairs, self._config.data, seed, epoch)
-            self._epochs = {epoch: made}
+            current = epoch_for(self._pairs, self._config.data, seed, epoch)
+            self._epochs = {epoch: current}
         return self._epochs[epoch]
 
     def position(self, start: Position, batches: int) -> Position:
@@ -296,15 +300,18 @@ class BatchLookup:
         """
         layout = self._epoch(position.epoch).plan[position.batch]
         # Pairs are numbered consecutively across corpora.
-        first = np.cumsum([0, *self._pairs.sizes])
-        source, target = self._tokens(position)
-        sides = self._vocabulary.source.decode(source), self._vocabulary.decode(target)
+        offsets = np.cumsum([0, *self._pairs.sizes])
+        source_tokens, target_tokens = self._tokens(position)
         for pair, row, source, target in zip(
-            layout.pair_p.tolist(), layout.row_p.tolist(), *sides, strict=True
+            layout.pair_p.tolist(),
+            layout.row_p.tolist(),
+            self._vocabulary.source.decode(source_tokens),
+            self._vocabulary.decode(target_tokens),
+            strict=True,
         ):
             # side="right": the first pair of a corpus belongs to it, and a corpus of
             # which nothing is left has none.
-            corpus = int(np.searchsorted(first, pair, side="right")) - 1
+            corpus = int(np.searchsorted(offsets, pair, side="right")) - 1
             yield {
                 "row": row,
                 "corpus": self._pairs.names[corpus],

@@ -76,16 +76,15 @@ def concatenated(parts: Sequence[Ragged]) -> Ragged:
     )
 
 
-def of_sentence(sentences: Ragged, value_p: np.ndarray) -> np.ndarray:
+def per_token(sentences: Ragged, value_p: np.ndarray) -> np.ndarray:
     """Repeats a value of each sentence for each of its tokens."""
     return np.repeat(value_p, sentences.lengths)
 
 
 def positions(sentences: Ragged) -> np.ndarray:
     """Returns the position of each token in its sentence."""
-    return np.arange(len(sentences.tokens)) - of_sentence(
-        sentences, sentences.offsets[:-1]
-    )
+    begin = per_token(sentences, sentences.offsets[:-1])
+    return np.arange(len(sentences.tokens)) - begin
 
 
 class TokenArrays(NamedTuple):
@@ -165,10 +164,10 @@ def _fill(
     }
     arrays = {}
     for name, values in filled.items():
-        more = values.shape[1:]
-        flat = np.zeros((layout.shape.rows * length, *more), np.int32)
+        inner_shape = values.shape[1:]
+        flat = np.zeros((layout.shape.rows * length, *inner_shape), np.int32)
         flat[place] = values
-        arrays[name] = flat.reshape(layout.shape.rows, length, *more)
+        arrays[name] = flat.reshape(layout.shape.rows, length, *inner_shape)
     return arrays
 
 

@@ -31,19 +31,19 @@ class HashTable:
             # If several keys want one slot, NumPy stores the last; the others find it
             # taken and probe on.
             self.keys[slots[free]] = keys[pending[free]]
-            other = self.keys[slots] != keys[pending]
-            pending, slots = pending[other], (slots[other] + 1) & self._last
+            collided = self.keys[slots] != keys[pending]
+            pending, slots = pending[collided], (slots[collided] + 1) & self._last
         return added
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The slot of each key; a free one if the table does not have it."""
         slots = (keys >> self._shift).view(np.int64)
         stored = self.keys[slots]
-        again = np.flatnonzero((stored != keys) & (stored != 0))
-        while len(again):
-            slots[again] = (slots[again] + 1) & self._last
-            stored = self.keys[slots[again]]
-            again = again[(stored != keys[again]) & (stored != 0)]
+        probing = np.flatnonzero((stored != keys) & (stored != 0))
+        while len(probing):
+            slots[probing] = (slots[probing] + 1) & self._last
+            stored = self.keys[slots[probing]]
+            probing = probing[(stored != keys[probing]) & (stored != 0)]
         return slots
 
 
@@ -66,12 +66,12 @@ class HashSet:
         """
         new = np.zeros(len(keys), bool)
         # 0 means free, so a hash of 0 is stored as 1.
-        keys, first = np.unique(np.maximum(keys, np.uint64(1)), return_index=True)
+        keys, first_index = np.unique(np.maximum(keys, np.uint64(1)), return_index=True)
         while 3 * (self._count + len(keys)) > 2 * len(self._table.keys):
             self._grow()
         added = self._table.insert(keys)
         self._count += int(added.sum())
-        new[first[added]] = True
+        new[first_index[added]] = True
         return new
 
     def _grow(self) -> None:

@@ -53,16 +53,18 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
-    def of_epoch(self, seed: int, epoch: int, within: Shape | None = None) -> "Pairs":
-        """The pairs of one epoch: these, unless they vary (`Variation.of_epoch`)."""
+    def epoch_pairs(
+        self, seed: int, epoch: int, within: Shape | None = None
+    ) -> "Pairs":
+        """The pairs of one epoch: these, unless they vary (`Variation.epoch_pairs`)."""
         if self.variation is None:
             return self
-        return self.variation.of_epoch(self, seed, epoch, within)
+        return self.variation.epoch_pairs(self, seed, epoch, within)
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of each example on each side.
 
-        They are the same in every epoch, unless the pairs vary: see `of_epoch`.
+        They are the same in every epoch, unless the pairs vary: see `epoch_pairs`.
         """
         if self.noise is not None:
             return self.noise.lengths(self.source, self.target)
@@ -81,8 +83,8 @@ class Examples:
     Attributes:
       sides: The sides of a pair that hold text: 0 is the source, 1 the target. The
         others are "", and their tokens are made by `noise` if the model reads them.
-      cuts: Whether targets longer than `config.data.max_length` are cut into blocks,
-        which are examples of their own, rather than dropped.
+      cuts: True if targets longer than `config.data.max_length` are cut into blocks,
+        which are examples of their own, instead of being dropped.
     """
 
     sides: ClassVar[tuple[int, ...]] = (0, 1)
@@ -121,16 +123,16 @@ def cut(pairs: Pairs, block: int) -> Pairs:
     """
     lengths = pairs.target.lengths
     blocks = -(-lengths // block)  # of each pair, rounded up
-    first = np.repeat(np.cumsum(blocks) - blocks, blocks)
+    first_block = np.repeat(np.cumsum(blocks) - blocks, blocks)
     start = np.repeat(pairs.target.offsets[:-1], blocks)
-    start += (np.arange(len(start)) - first) * block
-    before = np.append(0, np.cumsum(blocks))
+    start += (np.arange(len(start)) - first_block) * block
+    blocks_before = np.append(0, np.cumsum(blocks))
     ends = np.cumsum(pairs.sizes, dtype=np.int64)
     return dataclasses.replace(
         pairs,
         source=Ragged(pairs.source.tokens, np.zeros(len(start) + 1, np.int64)),
         target=Ragged(pairs.target.tokens, np.append(start, pairs.target.offsets[-1])),
-        sizes=tuple(np.diff(before[ends], prepend=0).tolist()),
+        sizes=tuple(np.diff(blocks_before[ends], prepend=0).tolist()),
         line=np.repeat(pairs.line, blocks) if len(pairs.line) else pairs.line,
         block=block,
     )
@@ -166,10 +168,10 @@ def encode_pairs(
     A side that is not one of `sides` has no tokens, not even EOS.
     """
     encoded = []
-    for side, of_side in enumerate((vocabulary.source, vocabulary)):
+    for side, side_vocabulary in enumerate((vocabulary.source, vocabulary)):
         lines = [pair[side] for pair in pairs]
         if side in sides:
-            encoded.append(of_side.encode_flat(lines, threads))
+            encoded.append(side_vocabulary.encode_flat(lines, threads))
         else:
             encoded.append(ragged([()] * len(lines)))
     return encoded[0], encoded[1]

@@ -19,13 +19,7 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.cleaning import (
-    FIELDS,
-    Chunk,
-    Cleaner,
-    read_chunks,
-    with_progress,
-)
+from t2t_jax.data.cleaning import FIELDS, Chunk, Cleaner, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.drawing import tempered
 from t2t_jax.data.filling import Ragged
@@ -68,8 +62,9 @@ def training_pairs(
     # First, since it refuses what cannot vary before the text is prepared.
     variation = None
     if config.augment or config.subword_dropout:
-        made = config, corpora, vocabulary, examples.encode
-        variation = at_address("extensions.data.variation.variation_of")(*made)
+        variation = at_address("extensions.data.variation.variation_of")(
+            config, corpora, vocabulary, examples.encode
+        )
     pairs = arrays or prepared_pairs(corpora, vocabulary, config, examples)
     texts = [*zip(corpora, pairs.sizes, strict=True)]
     # The lengths of noise are those of stored pairs, so it comes before the variation.
@@ -100,14 +95,16 @@ def prepared_pairs(
     key = prepared_key(fingerprints, vocabulary, config)
     folder = cache_folder() / "pairs" / key
 
-    def from_text(to: Path) -> None:
+    def from_text(output: Path) -> None:
         chunks = with_progress(
             "encoding", read_chunks(corpora), known_size(fingerprints)
         )
         cleaner = Cleaner(config, examples.sides)
-        with tempfile.TemporaryDirectory(dir=to.parent) as part:
+        with tempfile.TemporaryDirectory(dir=output.parent) as part:
             encode(chunks, cleaner, vocabulary, examples, len(corpora), Path(part))
-            join([epath.Path(part)], [corpus.spec for corpus in corpora], config, to)
+            join(
+                [epath.Path(part)], [corpus.spec for corpus in corpora], config, output
+            )
 
     build_once(folder, write or from_text, "prepared text")
     pairs = dataclasses.replace(_read_pairs(folder), key=key)
@@ -166,15 +163,17 @@ def encode(
             kept_p = cleaner.by_length(chunk, *(side.lengths for side in tokens_of))
             sizes[chunk.corpus] += int(kept_p.sum())
             lines.append(chunk.lines[kept_p].astype(np.int32))
-            for side, file, kept in zip(tokens_of, files, lengths, strict=True):
+            for side, file, side_lengths in zip(tokens_of, files, lengths, strict=True):
                 # Repeating the mask of pairs makes it a mask of tokens.
                 tokens = side.tokens[np.repeat(kept_p, side.lengths)]
                 file.write(tokens.astype(dtype).tobytes())
-                kept.append(side.lengths[kept_p].astype(np.int32))
+                side_lengths.append(side.lengths[kept_p].astype(np.int32))
     # Every pair is either kept or counted as dropped.
     assert cleaner.read == sum(sizes) + sum(cleaner.dropped.values())
-    for side, kept in zip(SIDES, lengths, strict=True):
-        np.save(folder / f"{side}.lengths.npy", np.concatenate([lines[0], *kept]))
+    for side, side_lengths in zip(SIDES, lengths, strict=True):
+        np.save(
+            folder / f"{side}.lengths.npy", np.concatenate([lines[0], *side_lengths])
+        )
     np.save(folder / "line.npy", np.concatenate(lines))
     tally = {
         "dtype": np.dtype(dtype).name,
@@ -322,9 +321,11 @@ def report_lines(pairs: Pairs) -> list[str]:
     if len(pairs) > texts:
         lines.append(f"{texts:,} texts, cut into blocks of {pairs.block:,} tokens")
     if pairs.weights not in ((), (1.0,)):
-        each = zip(pairs.sizes, pairs.weights, strict=True)
-        drawn = " + ".join(f"{size:,} x {weight:.4g}" for size, weight in each)
-        lines.append(f"an epoch draws {drawn}")
+        drawn = [
+            f"{size:,} x {weight:.4g}"
+            for size, weight in zip(pairs.sizes, pairs.weights, strict=True)
+        ]
+        lines.append(f"an epoch draws {' + '.join(drawn)}")
     if pairs.further.report:
         lines.append(pairs.further.report)
     return lines

@@ -20,7 +20,7 @@ STRETCH = 1.25
 ROUNDING = 0.02
 # At most about this many candidate bounds: `_cut` takes their square in memory.
 BOUNDS = 512
-OUTLIERS = 1_000  # of so many varied pairs, one need not fit the shapes
+OUTLIERS = 1_000  # one in this many varied pairs need not fit the shapes
 
 
 @dataclass(frozen=True)
@@ -148,20 +148,20 @@ def shapes_of_epochs(
         "rows_multiple": rows_multiple,
     }
     drawn_p = typical_draw(*stored, sizes, weights)
-    of_stored = static_shapes(*(length_p[drawn_p] for length_p in stored), **options)
-    most = [of_stored[-1].source, of_stored[-1].target]
+    *_, shape = static_shapes(*(length_p[drawn_p] for length_p in stored), **options)
+    largest = [shape.source, shape.target]
     if batching == "bucketed":
         # A multiple of 8, because lengths of rows are rounded up to one.
         budget = batch_tokens // rows_multiple // 8 * 8
         rank = len(drawn_p) - 1 - len(drawn_p) // OUTLIERS
         for side, typical_p in enumerate(typical):
             longest = np.partition(typical_p[drawn_p], rank)[rank]
-            most[side] = max(most[side], min(longest, budget))
+            largest[side] = max(largest[side], min(longest, budget))
     drawable_p = np.flatnonzero(np.repeat(np.array(weights) > 0, sizes))
     lengths = [
         np.append(length_p[drawn_p], stored_p[drawable_p].max())
         for length_p, stored_p in zip(
-            lengths_within(stored, typical, *most), stored, strict=True
+            lengths_within(stored, typical, *largest), stored, strict=True
         )
     ]
     return static_shapes(*lengths, **options)
@@ -172,7 +172,7 @@ def lengths_within(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lengths of a typical epoch; a pair that is too long counts as it is stored."""
     fits_p = (typical[0] <= source) & (typical[1] <= target)
-    return tuple(np.where(fits_p, *both) for both in zip(typical, stored, strict=True))
+    return tuple(np.where(fits_p, *pair) for pair in zip(typical, stored, strict=True))
 
 
 def sizes_and_weights(
@@ -200,10 +200,10 @@ def checked_lengths(source_lengths, target_lengths) -> tuple[np.ndarray, np.ndar
         if length_p.dtype.kind not in "iu":
             raise UserError(f"{name} lengths must be integers, got {length_p.dtype}")
         # The examples of a language model have no source.
-        if length_p.min() < (least := int(name == "target")):
+        if length_p.min() < (minimum := int(name == "target")):
             pair = int(length_p.argmin())
             raise UserError(
-                f"{name} lengths must be at least {least} (EOS counts), got "
+                f"{name} lengths must be at least {minimum} (EOS counts), got "
                 f"{length_p[pair]} for pair {pair}"
             )
     return sides[0].astype(np.int32, copy=False), sides[1].astype(np.int32, copy=False)
@@ -213,25 +213,27 @@ def row_lengths(source_p, target_p, batch_tokens, row_length, multiple):
     """The (source, target) lengths of a packed row; see `static_shapes`."""
     totals = int(source_p.sum(dtype=np.int64)), int(target_p.sum(dtype=np.int64))
     longest = round_up(int(source_p.max()), 8), round_up(int(target_p.max()), 8)
-    more = int(totals[1] > totals[0])  # the index of the side that has more tokens
-    total, other_total = totals[more], totals[1 - more]
-    least = max(round_up(row_length, 8), *longest)
+    longer = int(totals[1] > totals[0])  # the index of the side that has more tokens
+    total, other_total = totals[longer], totals[1 - longer]
+    min_length = max(round_up(row_length, 8), *longest)
     best_score = -1.0
-    for length in range(least, int(least * STRETCH) + 1, 8):
+    for length in range(min_length, int(min_length * STRETCH) + 1, 8):
         # In integers: length * other_total / total, rounded up to a multiple of 8.
         balanced = round_up(length * other_total, total * 8) // total
-        other = max(balanced, longest[1 - more])
+        other_length = max(balanced, longest[1 - longer])
         rows = batch_tokens // length // multiple * multiple
         # Score: the best possible share of real tokens (up to a constant factor) times
         # the part of the token budget that whole rows use. A side without tokens, such
         # as the source of a language model, wastes none.
-        filled = min(n / t for n, t in ((length, total), (other, other_total)) if t)
-        score = filled / (length + other) * rows * length
+        filled = min(
+            n / t for n, t in ((length, total), (other_length, other_total)) if t
+        )
+        score = filled / (length + other_length) * rows * length
         if score > best_score:
-            best_score, best = score, (length, other)
-        if balanced >= longest[1 - more]:
+            best_score, best = score, (length, other_length)
+        if balanced >= longest[1 - longer]:
             break  # the sides are balanced; longer rows gain nothing
-    return best[::-1] if more else best
+    return best[::-1] if longer else best
 
 
 def bucket_lengths(source_p, target_p, buckets: int) -> list[tuple[int, int]]:
@@ -268,10 +270,10 @@ def _best_lengths(source_c, target_c, count_c, buckets: int, multiple: int):
     """
     sides = (source_c, target_c)
     totals = [int(length_c @ count_c) for length_c in sides]
-    more = max(totals)
+    larger_total = max(totals)
     # Lengths of the side with more tokens, up to where both sides' longest fit.
     end = max(
-        round_up(round_up(int(c.max()), multiple) * more, t) // t
+        round_up(round_up(int(c.max()), multiple) * larger_total, t) // t
         for c, t in zip(sides, totals, strict=True)
         if t  # one side may have no tokens
     )
@@ -280,7 +282,7 @@ def _best_lengths(source_c, target_c, count_c, buckets: int, multiple: int):
         [
             # In integers: long_l * t / more, rounded up, but never past the longest.
             np.minimum(
-                round_up(long_l * t, more * multiple) // more,
+                round_up(long_l * t, larger_total * multiple) // larger_total,
                 round_up(int(c.max()), multiple),
             )
             for c, t in zip(sides, totals, strict=True)

@@ -6,24 +6,24 @@ from t2t_jax.data.pairs import Pairs
 from t2t_jax.text.counter_random import mixed
 
 
-def shared(pairs: Pairs, others: Pairs) -> int:
-    """The number of `others`, such as dev pairs, that a training text has, too."""
+def shared(pairs: Pairs, heldout: Pairs) -> int:
+    """Counts the held-out pairs, such as those of dev, that a training text has."""
 
-    def keys(of: Pairs) -> np.ndarray:
+    def keys(text: Pairs) -> np.ndarray:
         """Hashes lengths and a few tokens: quick on arrays mapped from disk."""
-        key_p = np.zeros(len(of), np.uint64)
-        for side in (of.source, of.target):
+        key_p = np.zeros(len(text), np.uint64)
+        for side in (text.source, text.target):
             begin, length = side.offsets[:-1], side.lengths
             key_p = mixed(key_p ^ length.astype(np.uint64))
-            some = length > 0
+            nonempty_p = length > 0
             for place in (begin, begin + length // 2, begin + length * 3 // 4):
-                key_p[some] ^= side.tokens[place[some]].astype(np.uint64)
+                key_p[nonempty_p] ^= side.tokens[place[nonempty_p]].astype(np.uint64)
                 key_p = mixed(key_p)
         return key_p
 
-    def row(of: Pairs, n: int) -> tuple[list[int], ...]:
-        return tuple(tuple(side[n].tolist()) for side in (of.source, of.target))
+    def row(text: Pairs, n: int) -> tuple[list[int], ...]:
+        return tuple(tuple(side[n].tolist()) for side in (text.source, text.target))
 
-    alike = np.flatnonzero(np.isin(keys(pairs), keys(others))).tolist()
-    found = {row(pairs, n) for n in alike}
-    return sum(row(others, n) in found for n in range(len(others)))
+    alike = np.flatnonzero(np.isin(keys(pairs), keys(heldout))).tolist()
+    training_rows = {row(pairs, n) for n in alike}
+    return sum(row(heldout, n) in training_rows for n in range(len(heldout)))

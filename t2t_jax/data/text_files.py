@@ -59,17 +59,17 @@ def file_hash(file: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-def read_lines(file: Path, first: int = 0) -> Iterator[str]:
+def read_lines(file: Path, skip: int = 0) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without line ends; decompresses `.gz` files.
 
-    The first few lines are left out, if wanted, without being decoded.
+    The first `skip` lines are left out without being decoded.
 
     Raises UserError at bytes that are not UTF-8, or an incomplete or damaged gzip file.
     """
     open_file = gzip.open if file.name.endswith(".gz") else open
     with open_file(file, "rb") as f:
         try:
-            skipped = sum(1 for _ in itertools.islice(f, first))
+            skipped = sum(1 for _ in itertools.islice(f, skip))
             yield from decode_lines(f, str(file), skipped)
         except (gzip.BadGzipFile, EOFError, zlib.error) as e:
             raise UserError(
@@ -77,12 +77,12 @@ def read_lines(file: Path, first: int = 0) -> Iterator[str]:
             ) from e
 
 
-def decode_lines(raw_lines, name: str, before: int = 0) -> Iterator[str]:
-    """Decodes lines of bytes, with so many lines before, and strips their line ends.
+def decode_lines(raw_lines, name: str, lines_before: int = 0) -> Iterator[str]:
+    """Decodes lines of bytes, which follow other lines, and strips their line ends.
 
     Raises UserError, with the file's `name`, the line and the byte, if it is not UTF-8.
     """
-    for number, raw in enumerate(raw_lines, before + 1):
+    for number, raw in enumerate(raw_lines, lines_before + 1):
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as e:
@@ -149,11 +149,11 @@ def check_hashes(
     hash_pair: Callable[[tuple[str, str]], str],
     files: tuple[Path, Path],
     hashes: Path,
-    first: int = 0,
+    skip: int = 0,
 ) -> Iterator[tuple[str, str]]:
     """Yields the pairs of two files, each after its hash is compared with a stored one.
 
-    The pairs are those after the `first` ones of the files.
+    The pairs are those after the first `skip` ones of the files.
 
     Raises:
       UserError: a pair is not the one that was hashed, or there are more or fewer
@@ -163,11 +163,11 @@ def check_hashes(
         "Make the pairs again, or bring the three files of one time together; if the "
         f"change is meant, remove {hashes}"
     )
-    both = " and ".join(map(str, files))
-    rows = itertools.zip_longest(pairs, read_lines(hashes, first))
-    for number, (pair, stored_hash) in enumerate(rows, first + 1):
+    both_files = " and ".join(map(str, files))
+    rows = itertools.zip_longest(pairs, read_lines(hashes, skip))
+    for number, (pair, stored_hash) in enumerate(rows, skip + 1):
         if pair is None or stored_hash is None:
-            longer, shorter = both, hashes
+            longer, shorter = both_files, hashes
             if pair is None:
                 longer, shorter = shorter, longer
             raise UserError(
@@ -176,8 +176,8 @@ def check_hashes(
             )
         if hash_pair(pair) != stored_hash:
             raise UserError(
-                f"{both}, line {number:,}: {hashes} was written for another pair of "
-                "lines; since then a line of one file was lost, moved or edited. "
+                f"{both_files}, line {number:,}: {hashes} was written for another pair "
+                "of lines; since then a line of one file was lost, moved or edited. "
                 f"{remedy}"
             )
         yield pair

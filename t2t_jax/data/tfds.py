@@ -114,10 +114,12 @@ class TfdsSplit:
             parts.append(f"{digest} {shard.skip} {shard.take}")
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def _lines(self, raw: Iterable[bytes], language: str, before: int) -> list[str]:
-        """Decodes sentences; `before` examples came earlier in the split."""
+    def _lines(
+        self, raw: Iterable[bytes], language: str, examples_before: int
+    ) -> list[str]:
+        """Decodes sentences; `examples_before` examples came earlier in the split."""
         lines = []
-        for number, sentence in enumerate(raw, before + 1):
+        for number, sentence in enumerate(raw, examples_before + 1):
             try:
                 line = sentence.decode("utf-8")
             except UnicodeDecodeError as e:
@@ -192,7 +194,7 @@ class TfdsSplit:
         text = tfds.features.Text
         features = dict(info.features or {}).items()
         languages = sorted(name for name, kind in features if isinstance(kind, text))
-        found = []
+        pair_features = []
         for language in (self.source, self.target):
             if (feature := nearest(language, languages)) is None:
                 raise UserError(
@@ -200,12 +202,12 @@ class TfdsSplit:
                     f"{self.source!r}, config.data.target={self.target!r}); its "
                     f"languages are: {', '.join(languages) or 'none'}"
                 )
-            found.append(feature)
-        return found
+            pair_features.append(feature)
+        return pair_features
 
-    def _broken(self, what: str) -> UserError:
+    def _broken(self, damage: str) -> UserError:
         return UserError(
-            f"{self.spec} is incomplete or damaged: {what}. Copy it again to "
+            f"{self.spec} is incomplete or damaged: {damage}. Copy it again to "
             f"{data_folder()}, or delete it there to have it downloaded again"
         )
 
@@ -221,11 +223,12 @@ class TfdsSplit:
         """TFDS's reader of the data set, or None if it is not prepared."""
         _, tfds = import_tfds(self.spec)
         name, config, version, _ = self._parts
-        keywords = {"config": config} if config else {}
-        keywords |= {"version": version} if version else {}
         try:
             return tfds.core.read_only_builder.builder_from_files(
-                name, data_dir=data_folder(), **keywords
+                name,
+                data_dir=data_folder(),
+                config=config or None,
+                version=version or None,
             )
         except tfds.core.registered.DatasetNotFoundError:
             return None
@@ -246,9 +249,10 @@ class TfdsSplit:
         if config and config not in configs:
             hint = did_you_mean(config, configs) if configs else "; leave it out"
             raise UserError(f"{self.spec}: {name} has no config {config!r}{hint}")
-        keywords = {"config": config or None, "version": version or None}
         try:
-            builder = code(data_dir=data_folder(), **keywords)
+            builder = code(
+                data_dir=data_folder(), config=config or None, version=version or None
+            )
         except (AssertionError, ValueError) as e:  # no such version
             raise UserError(f"{self.spec}: {e}") from None
         self._languages(builder.info)

@@ -103,32 +103,33 @@ def align_units(
         it or a tag begins it; the links of units that differ are left out.
     """
 
-    def of_tokens(side: Vocabulary, ids: Sequence[int], text: str):
-        """Is a token of a unit, [units, tokens]; and each unit's number in the text."""
-        spelled, spans, found, _ = side.words(ids, "units")
+    def unit_overlaps(side: Vocabulary, ids: Sequence[int], text: str):
+        """True where a token is of a unit, [units, tokens]; the units' numbers."""
+        spelled, token_spans, unit_spans, _ = side.words(ids, "units")
         # A space belongs to the unit after it, at the end to the last.
-        ends = [end for _, end in found[:-1]] + [len(spelled)] * bool(found)
-        overlaps = _overlaps([*itertools.pairwise([0, *ends])], spans)
-        return overlaps, matched(spelled, found, text, units(text))
+        ends = [end for _, end in unit_spans[:-1]] + [len(spelled)] * bool(unit_spans)
+        overlaps = _overlaps([*itertools.pairwise([0, *ends])], token_spans)
+        return overlaps, matched(spelled, unit_spans, text, units(text))
 
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
         (source, target), (source_text, target_text) = pairs[row], texts[row]
-        source_is, of_source = of_tokens(vocabulary.source, source[:-1], source_text)
-        target_jt, of_target = of_tokens(vocabulary, target, target_text)
+        side = vocabulary.source
+        source_is, source_units = unit_overlaps(side, source[:-1], source_text)
+        target_jt, target_units = unit_overlaps(vocabulary, target, target_text)
         # A token of several units divides its weight among them.
         source_is = source_is / np.maximum(source_is.sum(0), 1)
         rows = weights_ts[: target_jt.shape[1], : source_is.shape[1]]
         weights_ji = target_jt @ rows @ source_is.T
         return [
-            (of_source[i], of_target[j])
+            (source_units[i], target_units[j])
             for j, i in enumerate(weights_ji.argmax(1) if len(source_is) else ())
-            if weights_ji[j, i] > 0 and i in of_source and j in of_target
+            if weights_ji[j, i] > 0 and i in source_units and j in target_units
         ]
 
-    found = _links(vocabulary, members, pairs, None, linked)
+    unit_links = _links(vocabulary, members, pairs, None, linked)
     return [
-        Aligned(units(source), units(target), of_pair)
-        for (source, target), of_pair in zip(texts, found, strict=True)
+        Aligned(units(source), units(target), links)
+        for (source, target), links in zip(texts, unit_links, strict=True)
     ]
 
 
@@ -139,7 +140,7 @@ def _links(
     layer: int | None,
     linked: Callable[[int, np.ndarray], list[tuple[int, int]]],
 ) -> list[tuple[tuple[int, int], ...]]:
-    """The links of each pair, which a function finds by the attention of its tokens."""
+    """Links each pair by a function of its number and its attention weights."""
     totals: dict[int, np.ndarray] = {}
     for member in members:
         layers = checked_cross_layers(member)
@@ -157,10 +158,10 @@ def _links(
     return [tuple(map(tuple, by_row[row])) for row in range(len(pairs))]
 
 
-def _overlaps(spans: Sequence[Span], others: Sequence[Span]) -> np.ndarray:
-    """Whether spans have characters in common, float64 [spans, others]."""
+def _overlaps(spans: Sequence[Span], other_spans: Sequence[Span]) -> np.ndarray:
+    """1 where two spans have characters in common, float64 [spans, other spans]."""
     begin, end = np.array(spans, int).reshape(-1, 2).T[..., None]
-    other_begin, other_end = np.array(others, int).reshape(-1, 2).T
+    other_begin, other_end = np.array(other_spans, int).reshape(-1, 2).T
     return (np.maximum(begin, other_begin) < np.minimum(end, other_end)).astype(float)
 
 
@@ -267,8 +268,8 @@ def offsets(weights_lhts: np.ndarray, distance_ts: np.ndarray) -> np.ndarray:
 
 def peaks(weights_lhts: np.ndarray) -> np.ndarray:
     """The place of each query's largest weight, from 0 to 1, [l, h, t]."""
-    last = max(weights_lhts.shape[-1] - 1, 1)
-    return weights_lhts.argmax(-1) / last
+    last_key = max(weights_lhts.shape[-1] - 1, 1)
+    return weights_lhts.argmax(-1) / last_key
 
 
 def summarize(maps: AttentionMaps) -> dict[str, HeadSummary]:

@@ -70,29 +70,26 @@ def decode_batch(
     decode: DecodeConfig,
     seed: int = 0,
 ) -> list[tuple[Hypothesis, ...]]:
-    """Returns the hypotheses of each source, in order; at least one for each.
-
-    Args:
-      seed: of the rngs of all sentences.
-    """
+    """Returns the hypotheses of each source, in order; at least one for each."""
     # Tuples of fields, since processes exchange results as JSON.
     nbest_lists: dict[int, list[tuple]] = {}
 
     def make_block(group: Group) -> Block:
-        of_sources = [sources[line] for line in group.lines]
-        of_lines = [constraints[line] for line in group.lines]
-        rules = rules_of(group, phrases, of_lines, decode)
-        return block_of(group, of_sources, rules, decode, [seed] * len(of_sources))
+        group_sources = [sources[line] for line in group.lines]
+        group_constraints = [constraints[line] for line in group.lines]
+        rules = rules_of(group, phrases, group_constraints, decode)
+        seeds = [seed] * len(group.lines)
+        return block_of(group, group_sources, rules, decode, seeds)
 
     lengths = [len(source.ids) for source in sources]
     for lines, result in search_lines(make_block, search, lengths, decode):
         for line, nbest in zip(lines, to_text(result, vocabulary), strict=True):
-            nbest_lists[line] = [dataclasses.astuple(each) for each in nbest]
+            nbest_lists[line] = [*map(dataclasses.astuple, nbest)]
     nbest_lists = gather_results("translations", nbest_lists)
     return [
         tuple(
-            Hypothesis(*fields, tuple(ids), of)
-            for *fields, ids, of in nbest_lists[line]
+            Hypothesis(*fields, tuple(ids), tokenizer)
+            for *fields, ids, tokenizer in nbest_lists[line]
         )
         if line in nbest_lists
         else (EMPTY,)
@@ -131,13 +128,13 @@ def check_memory(search: Search, longest: int, decode: DecodeConfig) -> None:
     bucket = bucket_for(longest)
     # The caches of the first positions: a search that ends early needs no larger ones.
     rows, room = block_rows(bucket, decode), room_for(1, longest_output(bucket, decode))
-    each, squared = search.memory(rows, bucket, room)
-    needed = each * count + squared * count**2
+    linear, squared = search.memory(rows, bucket, room)
+    needed = linear * count + squared * count**2
     limit = device_memory(search.mesh.local_devices[0])
     if needed <= limit:
         return
-    # The count that takes the limit: the root of squared n^2 + each n - limit.
-    fits = 2 * limit / (each + math.sqrt(each**2 + 4 * squared * limit))
+    # The count that takes the limit: the root of squared n^2 + linear n - limit.
+    fits = 2 * limit / (linear + math.sqrt(linear**2 + 4 * squared * limit))
     raise UserError(
         f"{count:,} hypotheses of a line (the beam, or samples) take at least "
         f"{needed / 2**30:,.1f} GiB, for {rows} lines of up to {bucket} tokens at once "
@@ -202,11 +199,11 @@ def to_text(
       counts: how many of each row; empty or None: all.
     """
     for row, arrays in enumerate(zip(*result, strict=True)):
-        most = counts[row] if counts else None
-        tokens_nt, score_n, log_prob_n, length_n, ended_n = (x[:most] for x in arrays)
+        count = counts[row] if counts else None
+        tokens_nt, score_n, log_prob_n, length_n, ended_n = (x[:count] for x in arrays)
         # Places without a hypothesis have length 0 or no finite log-probability.
-        kept = [n for n, x in enumerate(log_prob_n) if length_n[n] and np.isfinite(x)]
-        tokens = [tuple(tokens_nt[n, : length_n[n]].tolist()) for n in kept]
+        valid = [n for n, x in enumerate(log_prob_n) if length_n[n] and np.isfinite(x)]
+        tokens = [tuple(tokens_nt[n, : length_n[n]].tolist()) for n in valid]
         # One line in, one line out, whatever bytes a model generates and whichever of
         # Unicode's line ends the reader of the output recognises.
         texts = [" ".join(t.splitlines()) for t in vocabulary.decode(tokens)]
@@ -215,7 +212,7 @@ def to_text(
                 *(text, float(score_n[n]), float(log_prob_n[n]), bool(ended_n[n])),
                 *(ids, vocabulary.sha256[0]),
             )
-            for n, text, ids in zip(kept, texts, tokens, strict=True)
+            for n, text, ids in zip(valid, texts, tokens, strict=True)
         ) or (UNDEFINED if np.isnan(log_prob_n).any() else NOTHING,)
 
 
@@ -269,8 +266,8 @@ def search_lines(
     """
     groups, once = own_groups(lengths, decode, search.mesh), Once()
     buckets = [
-        Bucket(search, longest_output(bucket, decode), list(same), once)
-        for bucket, same in itertools.groupby(groups, key=lambda group: group.bucket)
+        Bucket(search, longest_output(width, decode), list(bucket_groups), once)
+        for width, bucket_groups in itertools.groupby(groups, lambda g: g.bucket)
     ]
 
     def searched() -> Iterator[Finished | None]:
@@ -369,7 +366,7 @@ class Bucket:
 
     def begin(self, group: Group, block: Block) -> Batch:
         """Starts the search for a group's lines."""
-        of_lines, block = block.rules, place_blocks(block, self.mesh)
+        line_rules, block = block.rules, place_blocks(block, self.mesh)
         line_b = np.full(group.shape[0], -1)
         line_b[: len(group.lines)] = group.lines
         room = room_for(min(STRIDE, self.max_length), self.max_length)
@@ -377,7 +374,7 @@ class Bucket:
             self.search.begin, block, room=room, max_length=self.max_length
         )
         # With a shared table, what is left of the rules is small and stays on the host.
-        return Batch(state, line_b, of_lines if self.table else block.rules, 0, room)
+        return Batch(state, line_b, line_rules if self.table else block.rules, 0, room)
 
     def advance_until_parked(self, batch: Batch | None) -> Iterator[Finished | None]:
         """Advances a batch until it is parked or all its lines have finished."""
@@ -398,9 +395,9 @@ class Bucket:
         # The left `room` is still the old one: Python evaluates it first.
         if room < (room := room_for(until, self.max_length)):
             state = self.once(grow_caches, state, room=room, mesh=self.mesh)
-        whole = self.table.joined(rules) if self.table and rules else rules
+        all_rules = self.table.joined(rules) if self.table and rules else rules
         state, stopped_b, result = self.once(
-            self.search.advance, state, position, until, line_b >= 0, whole
+            self.search.advance, state, position, until, line_b >= 0, all_rules
         )
         done_b = (line_b >= 0) & jax.device_get(stopped_b)
         batch = Batch(state, np.where(done_b, -1, line_b), rules, until, room)
@@ -432,7 +429,7 @@ class Bucket:
         line_b[taken_b] = batch.line_b[rows]
         left_b[rows] = -1
         rules = jax.tree.map(
-            lambda mine, others: _with_rows(mine, taken_b, others[rows]),
+            lambda leaf, moved: _with_rows(leaf, taken_b, moved[rows]),
             parked.rules,
             batch.rules,
         )
@@ -446,10 +443,10 @@ class Bucket:
         return merged
 
 
-def _with_rows(array: np.ndarray, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Returns the array with other rows where `at` is True."""
+def _with_rows(array: np.ndarray, mask: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Returns the array with other rows where `mask` is True."""
     array = array.copy()
-    array[at] = rows
+    array[mask] = rows
     return array
 
 
@@ -466,10 +463,10 @@ def _moves(line_b: np.ndarray, other_b: np.ndarray, blocks: int) -> np.ndarray:
       -1 if none does.
     """
     from_b = np.full(len(line_b), -1, np.int32)
-    for mine, others, into in zip(
+    for own_lines, other_lines, moves in zip(
         *(np.split(x, blocks) for x in (line_b, other_b, from_b)), strict=True
     ):
-        free, lines = np.flatnonzero(mine < 0), np.flatnonzero(others >= 0)
+        free, lines = np.flatnonzero(own_lines < 0), np.flatnonzero(other_lines >= 0)
         count = min(len(free), len(lines))
-        into[free[:count]] = lines[:count]  # writes to `from_b`: `into` is a view
+        moves[free[:count]] = lines[:count]  # writes to `from_b`: `moves` is a view
     return from_b

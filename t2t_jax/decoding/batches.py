@@ -15,6 +15,7 @@ Each of N processes takes every N-th group, on its own devices, and the processe
 exchange their results (`gather_results`).
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ class Group(NamedTuple):
         return self.blocks * self.rows, self.bucket
 
     def split(self, items: Sequence) -> Iterator[Sequence]:
-        """Yields each block's part of `of`, a sequence with an item for each line."""
+        """Yields each block's part of a sequence with an item for each line."""
         for block in range(self.blocks):
             yield items[block * self.rows : (block + 1) * self.rows]
 
@@ -141,17 +142,17 @@ def compute_blocks(
         outputs = compute(place_blocks(make(group), mesh))
         for block, lines in enumerate(group.split(group.lines)):
             if lines:
-                yield lines, jax.device_get(_of_block(outputs, block))
+                yield lines, jax.device_get(_block_arrays(outputs, block))
 
 
 def own_groups(
     lengths: Sequence[int], decode: DecodeConfig, mesh: Mesh, divided: bool = True
 ) -> list[Group]:
     """The groups that this process computes; `divided` as for `compute_blocks`."""
-    ours = slice(None)
+    share = slice(None)
     if divided and processes.distributed():
-        ours = slice(processes.index(), None, jax.process_count())
-    return groups(lengths, decode, mesh.size)[ours]
+        share = slice(processes.index(), None, jax.process_count())
+    return groups(lengths, decode, mesh.size)[share]
 
 
 def place_blocks(arrays: Any, mesh: Mesh) -> Any:
@@ -162,21 +163,17 @@ def place_blocks(arrays: Any, mesh: Mesh) -> Any:
 def gather_results(
     what: str, own_results: dict[int, processes.Json]
 ) -> dict[int, processes.Json]:
-    """Merges the results of all processes; every process returns all lines.
-
-    Args:
-      own_results: line number -> result, of this process's lines.
-    """
+    """Merges the results of all processes, by line; every process returns all."""
     if not processes.distributed():
         return own_results
     # Pairs and not a dict: the keys of a JSON object are strings.
     results = processes.exchange(
         what, list(own_results.items()), processes.LONG_TIMEOUT
     )
-    return {line: value for of_process in results for line, value in of_process}
+    return dict(itertools.chain.from_iterable(results))
 
 
-def _of_block(outputs: Any, block: int) -> Any:
+def _block_arrays(outputs: Any, block: int) -> Any:
     """Returns one block of arrays, without moving it from its device."""
 
     def part(x: jax.Array) -> jax.Array:

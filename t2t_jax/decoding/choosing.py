@@ -30,13 +30,16 @@ import numpy as np
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.searcher import Request, Searcher
+from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
+from t2t_jax.decoding.searcher import Searcher
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
 from t2t_jax.search.algorithm import PENALTIES
 from t2t_jax.sections import at_address, field, parse_variant
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.workdir import Workdir
+
+Translations = Sequence[Translation]
 
 PLAIN = "probability"
 # Numbers that agree to this many decimals are equal: the rest is rounding, which must
@@ -70,7 +73,7 @@ class Choice:
         """
 
     def translate(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Translates lines; returns the `request.nbest` best hypotheses of each.
 
@@ -94,12 +97,12 @@ class Choice:
         # single hypothesis without tokens.
         rows = [row for row, t in enumerate(translations) if t.best.tokens]
         scores = self.scores(searcher, [translations[row] for row in rows], request)
-        for row, of_line in zip(rows, scores, strict=True):
-            translations[row] = ranked(translations[row], of_line, request.nbest)
+        for row, line_scores in zip(rows, scores, strict=True):
+            translations[row] = ranked(translations[row], line_scores, request.nbest)
         return translations
 
     def candidates(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Returns the hypotheses of each line to choose from.
 
@@ -109,7 +112,7 @@ class Choice:
         raise NotImplementedError
 
     def scores(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Returns a number for each hypothesis of each line, the best one's highest.
 
@@ -132,17 +135,20 @@ class Probability(Choice):
     """Takes what the search returns: the best hypothesis of each text."""
 
     def translate(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Searches; a model without a source can do so, too.
 
         Several texts are taken from all of the beam, which does not change the first
         ones. With stop="first" their number says when a search ends: it stays.
         """
-        options, found = searcher.config.decode.override(**request.search), request
-        if request.nbest > 1 and options.stop == "best":
-            found = dataclasses.replace(request, nbest=max(request.nbest, options.beam))
-        return [t.distinct(request.nbest) for t in searcher.search(lines, found)]
+        options, nbest = (
+            searcher.config.decode.override(**request.search),
+            request.nbest,
+        )
+        if nbest > 1 and options.stop == "best":
+            request = dataclasses.replace(request, nbest=max(nbest, options.beam))
+        return [t.distinct(nbest) for t in searcher.search(lines, request)]
 
     def recorded(self) -> dict:
         """{}: scores that were stored before there were choices are of this one."""
@@ -165,7 +171,7 @@ def ranked(
 
 
 def beam_candidates(
-    searcher: Searcher, lines: Sequence[str], nbest: int, request: Request
+    searcher: Searcher, lines: Sequence[str], nbest: int, request: SearchRequest
 ) -> list[Translation]:
     """Finds the `nbest` best hypotheses of each line, with a beam at least as wide."""
     beam = request.search.get("beam")
@@ -175,18 +181,19 @@ def beam_candidates(
             f"beam of at least {nbest}, or a smaller nbest in the options of the choice"
         )
     beam = max(searcher.config.decode.beam, nbest) if beam is None else beam
-    wide = dataclasses.replace(
-        request, nbest=nbest, search={**request.search, "beam": beam}
-    )
-    return searcher.search(lines, wide)
+    search = {**request.search, "beam": beam}
+    request = dataclasses.replace(request, nbest=nbest, search=search)
+    return searcher.search(lines, request)
 
 
 def sampled_candidates(
-    searcher: Searcher, lines: Sequence[str], request: Request, **sampling
+    searcher: Searcher,
+    lines: Sequence[str],
+    request: SearchRequest,
+    options: SamplingOptions,
 ) -> list[Translation]:
-    """Draws hypotheses of each line, with options of `Searcher.sample`."""
-    penalty = {name: request.search.get(name) for name in ("alpha", "penalty")}
-    refused = [name for name in request.search if name not in penalty]
+    """Draws `request.samples` hypotheses of each line."""
+    refused = [name for name in request.search if name not in ("alpha", "penalty")]
     if request.must:
         refused.append("must")
     if refused:
@@ -194,16 +201,7 @@ def sampled_candidates(
             f"{', '.join(refused)}: an option of beam search, but this choice draws "
             "its candidates; leave it out, or choose among a beam: mbr:candidates=beam"
         )
-    return searcher.sample(
-        lines,
-        prefix=request.prefix,
-        must_not=request.must_not,
-        batch_size=request.batch_size,
-        first_line=request.first_line,
-        warn=request.warn,
-        **penalty,
-        **sampling,
-    )
+    return searcher.draw(lines, request, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,19 +234,20 @@ class MinimumBayesRisk(Choice):
     Options = MinimumBayesRiskOptions
 
     def candidates(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Draws candidates or searches for them."""
         options = self.options
         if options.candidates == "beam":
             return beam_candidates(searcher, lines, options.nbest, request)
-        drawn = {
-            name: getattr(options, name) for name in ("samples", "epsilon", "seed")
-        }
-        return sampled_candidates(searcher, lines, request, **drawn)
+        request = dataclasses.replace(
+            request, samples=options.samples, seed=options.seed
+        )
+        sampling = SamplingOptions(epsilon=options.epsilon)
+        return sampled_candidates(searcher, lines, request, sampling)
 
     def scores(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Computes the expected utility of each hypothesis, 0 to 100."""
         utility = at_address("metrics.text_measures.UTILITIES")[self.options.utility]
@@ -339,24 +338,22 @@ class Reranking(Choice):
                 CHECKS[name](place, Workdir.open(place).config(), config)
 
     def candidates(
-        self, searcher: Searcher, lines: Sequence[str], request: Request
+        self, searcher: Searcher, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Searches for the n-best list."""
         return beam_candidates(searcher, lines, self.options.nbest, request)
 
     def scores(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Computes the weighted sum for each hypothesis."""
-        own = self.options
-        weights_k = np.array([1.0, own.reverse_weight, own.lm_weight, own.length])
-        return [
-            of_line @ weights_k
-            for of_line in self.terms(searcher, translations, request)
-        ]
+        o = self.options
+        weights_k = np.array([1.0, o.reverse_weight, o.lm_weight, o.length])
+        terms = self.terms(searcher, translations, request)
+        return [terms_nk @ weights_k for terms_nk in terms]
 
     def terms(
-        self, searcher: Searcher, translations: Sequence[Translation], request: Request
+        self, searcher: Searcher, translations: Translations, request: SearchRequest
     ) -> list[np.ndarray]:
         """Computes the terms of the sum, without their weights.
 
@@ -369,16 +366,16 @@ class Reranking(Choice):
         penalty, alpha = PENALTIES[options.penalty], options.alpha
         rows = [(t.source, h) for t in translations for h in t.hypotheses]
         reverse = self._reverse([(h.text, source) for source, h in rows])
-        of_text = self._language([h.text for _, h in rows])
+        language = self._language([h.text for _, h in rows])
         encoded = searcher.vocabulary.source.encode([t.source for t in translations])
         lengths = [len(h.tokens) for _, h in rows]
-        others = zip(reverse, of_text, lengths, strict=True)
+        model_terms = zip(reverse, language, lengths, strict=True)
         terms = []
         for t, ids in zip(translations, encoded, strict=True):
-            others_nk = np.array([next(others) for _ in t.hypotheses])
-            others_nk = others_nk / penalty(len(ids) + 1, alpha)
+            model_terms_nk = np.array([next(model_terms) for _ in t.hypotheses])
+            model_terms_nk = model_terms_nk / penalty(len(ids) + 1, alpha)
             score_n1 = np.array([[h.score] for h in t.hypotheses])
-            terms.append(np.concatenate([score_n1, others_nk], axis=1))
+            terms.append(np.concatenate([score_n1, model_terms_nk], axis=1))
         return terms
 
     def _reverse(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -395,10 +392,10 @@ class Reranking(Choice):
         model = self.models["lm"]
         task = model.config.task.variant("kind")(model.config)  # knows its window
         ids = model.vocabulary.encode([*texts], end=True)
-        of_pieces = scoring.log_probs(
+        token_log_probs = scoring.log_probs(
             model.vocabulary, model.members, ids, task.window, task.stride
         )
-        return [math.fsum(log_probs) for log_probs in of_pieces]
+        return [math.fsum(log_probs) for log_probs in token_log_probs]
 
     def provenance(self) -> dict:
         """Returns the options, with hashes of parameters in place of folders."""
@@ -423,23 +420,25 @@ def _places(options: RerankingOptions) -> dict[str, str]:
     }
 
 
-def _check_reverse(place: str, config: Config, ours: Config) -> None:
+def _check_reverse(place: str, config: Config, forward: Config) -> None:
     kind, data, translation = config.task.kind, config.data, TaskConfig().kind
     if kind != translation:
         raise UserError(
             f"reverse={place} has config.task.kind={kind!r}; want a model of the task "
             f"{translation!r}, which translates back"
         )
-    opposite = ours.data.target, ours.data.source
-    between = data.source, data.target
-    if ours.task.kind == translation and not all(map(same, between, opposite)):
+    opposite = forward.data.target, forward.data.source
+    direction = data.source, data.target
+    if forward.task.kind == translation and not all(
+        map(same_language, direction, opposite)
+    ):
         raise UserError(
             f"reverse={place} translates {data.source} -> {data.target}; want the "
             f"opposite direction of this model, {opposite[0]} -> {opposite[1]}"
         )
 
 
-def _check_lm(place: str, config: Config, ours: Config) -> None:
+def _check_lm(place: str, config: Config, forward: Config) -> None:
     if config.task.kind != "language_model":
         raise UserError(
             f"lm={place} has config.task.kind={config.task.kind!r}; want a model of "

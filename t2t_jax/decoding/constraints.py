@@ -24,6 +24,7 @@ token, y all symbols.
 import collections
 import dataclasses
 import functools
+import itertools
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,10 +37,13 @@ from jax.sharding import Mesh
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batches import place_blocks
 from t2t_jax.decoding.inputs import check_text
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import Rules
 
 MAX_TABLE_BYTES = 1 << 30  # bytes: a limit on the size of an automaton's tables
+# (prefix, the first state of each of its automata) of each line.
+LineStarts = Sequence[tuple[Sequence[int], Sequence[int]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,19 +154,19 @@ class Phrases:
         return Automaton(next_sv.astype(np.int32), _distances(next_sv))
 
     def automata(
-        self, of_line: "Constraints"
+        self, constraints: "Constraints"
     ) -> Iterator[tuple[Callable[..., Automaton], tuple, bool]]:
-        """What builds each automaton of a line, of what, and if it is required.
+        """Yields builders of the automata of a line, their arguments, if required.
 
         Each required phrase has an automaton, as all of them must match. The forbidden
         ones of a line share one: none may.
         """
-        for phrase in of_line.must:
+        for phrase in constraints.must:
             yield self.required, (phrase,), True
-        if of_line.must_not:
-            yield self.forbidden, (of_line.must_not,), False
-        if of_line.begun:
-            yield self.not_continued, (len(of_line.prefix), of_line.begun), False
+        if constraints.must_not:
+            yield self.forbidden, (constraints.must_not,), False
+        if begun := constraints.begun:
+            yield self.not_continued, (len(constraints.prefix), begun), False
 
     def rules(
         self, constraints: Sequence["Constraints"], rows: int, max_length: int
@@ -171,12 +175,12 @@ class Phrases:
         if not any(map(any, constraints)):
             return None
         table = _Table(len(self._vocabulary), self._vocabulary.eos)
-        of_lines = [
-            (of_line.prefix, [table.add(*each) for each in self.automata(of_line)])
-            for of_line in constraints
+        line_starts = [
+            (line.prefix, [*itertools.starmap(table.add, self.automata(line))])
+            for line in constraints
         ]
-        width = _next_power_of_two(max(len(states) for _, states in of_lines))
-        return Rules(*_rows(of_lines, rows, width, max_length), *table.arrays())
+        width = _next_power_of_two(max(len(states) for _, states in line_starts))
+        return Rules(*_rows(line_starts, rows, width, max_length), *table.arrays())
 
 
 class _Table:
@@ -194,16 +198,16 @@ class _Table:
         self._count = 1
         self._starts: dict[tuple, int] = {}
 
-    def add(self, build: Callable[..., Automaton], of: tuple, required: bool) -> int:
-        """Adds the automaton `build(*of)`, unless the table has it; its first state."""
-        if (of, required) in self._starts:
-            return self._starts[of, required]
-        start = self._count
-        next_sv, refused_sv, distance_s = _rules_of(build(*of), required, self._eos)
+    def add(self, build: Callable[..., Automaton], args: tuple, required: bool) -> int:
+        """Adds the automaton `build(*args)` unless it is there; its first state."""
+        if (args, required) in self._starts:
+            return self._starts[args, required]
+        start, automaton = self._count, build(*args)
+        next_sv, refused_sv, distance_s = _rules_of(automaton, required, self._eos)
         self._next.append(next_sv + start)  # its states are numbered from here
         self._refused.append(refused_sv)
         self._distance.append(distance_s)
-        self._starts[of, required] = start
+        self._starts[args, required] = start
         self._count += len(next_sv)
         return start
 
@@ -228,14 +232,14 @@ def _rules_of(
     automaton: Automaton, required: bool, eos: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns `next_sv`, `refused_sv` and `distance_s` of `Rules` for one automaton."""
-    next_sv, said = automaton.next_sv, automaton.matched
+    next_sv, matched = automaton.next_sv, automaton.matched
     if required:
         # EOS may itself complete the phrase's last word, so the test is of the state
         # after it.
         refused_sv = np.zeros(next_sv.shape, bool)
-        refused_sv[:, eos] = next_sv[:, eos] != said
+        refused_sv[:, eos] = next_sv[:, eos] != matched
     else:
-        refused_sv = next_sv == said
+        refused_sv = next_sv == matched
     return next_sv, refused_sv, automaton.distance_s * required  # 0 if forbidden
 
 
@@ -279,18 +283,18 @@ class SharedTable:
         if count > self.width or size >= self.states:
             raise self._too_large(count, size)
 
-    def automata(self, of_line: "Constraints") -> dict[tuple, Automaton]:
+    def automata(self, constraints: "Constraints") -> dict[tuple, Automaton]:
         """The automata of a line, by what identifies them and if it is required.
 
         Raises:
           UserError: the table will never have room for them.
         """
-        parts = self._phrases.automata(of_line)
-        made = {(of, required): build(*of) for build, of, required in parts}
-        count = sum(len(automaton.next_sv) for automaton in made.values())
-        if len(made) > self.width or count >= self.states:
-            raise self._too_large(len(made), count)
-        return made
+        builders = self._phrases.automata(constraints)
+        automata = {(args, needed): build(*args) for build, args, needed in builders}
+        count = sum(len(automaton.next_sv) for automaton in automata.values())
+        if len(automata) > self.width or count >= self.states:
+            raise self._too_large(len(automata), count)
+        return automata
 
     def _too_large(self, phrases: int, states: int) -> UserError:
         return UserError(
@@ -325,7 +329,7 @@ class SharedTable:
         """Writes an automaton into free states, if there are enough in a row."""
         next_sv, refused_sv, distance_s = _rules_of(automaton, key[1], self._eos)
         count = len(next_sv)
-        unused = [other for other in self._places if not self._users[other]]
+        unused = [placed for placed in self._places if not self._users[placed]]
         while (start := self._gap(count)) is None:
             if not unused:
                 return False
@@ -347,16 +351,13 @@ class SharedTable:
             end = start + size
         return end if self.states - end >= count else None
 
-    def rows(
-        self, of_lines: Sequence[tuple[Sequence[int], Sequence[int]]], size, max_length
-    ) -> Rules:
+    def rows(self, line_starts: LineStarts, size: int, max_length: int) -> Rules:
         """Returns the part of the rules that belongs to lines, without the table.
 
         Args:
-          of_lines: (prefix, states that were taken) of each line.
           size: rows of the batch; further ones have no constraints.
         """
-        rows = _rows(of_lines, size, self.width, max_length)
+        rows = _rows(line_starts, size, self.width, max_length)
         return Rules(*rows, None, None, None, None)
 
     def joined(self, rows: Rules) -> Rules:
@@ -372,12 +373,12 @@ class SharedTable:
 
 
 def _rows(
-    of_lines: Sequence[tuple[Sequence[int], Sequence[int]]], size, width, max_length
+    line_starts: LineStarts, size: int, width: int, max_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns `prefix_bt` and `start_bc` of `Rules`; arguments as in `rows`."""
     prefix_bt = np.full((size, max_length), -1, np.int32)
     start_bc = np.zeros((size, width), np.int32)
-    for row, (prefix, states) in enumerate(of_lines):
+    for row, (prefix, states) in enumerate(line_starts):
         prefix_bt[row, : len(prefix)] = prefix
         start_bc[row, : len(states)] = states
     return prefix_bt, start_bc
@@ -406,7 +407,7 @@ def _symbols(vocabulary: Vocabulary, token: int) -> list:
 
 
 def _kind(symbol, column_of: dict):
-    """Returns the symbol, or its class if no phrase contains it."""
+    """The symbol, or its class if no phrase contains it."""
     if symbol in column_of:
         return symbol
     if isinstance(symbol, int):
@@ -437,8 +438,8 @@ class _Phrase:
             for place in range(1, len(text)):
                 if not all(map(_is_word, text[place - 1 : place + 1])):
                     gaps.add(len(text[:place].encode()))
-        ends = _is_word(text[0]), _is_word(text[-1])
-        return cls(text, text.encode(), *ends, frozenset(gaps))
+        begins, ends = _is_word(text[0]), _is_word(text[-1])
+        return cls(text, text.encode(), begins, ends, frozenset(gaps))
 
 
 def without_free_spaces(text: str) -> str:
@@ -466,31 +467,31 @@ def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
     spaces = {" "} - {*characters}  # a symbol of its own, which gaps let pass
     symbols = [None, _WORD, _BETWEEN, _BYTE, *spaces, *characters, *octets]
     column_of = {symbol: column for column, symbol in enumerate(symbols)}
-    in_word_y = [_goes_on(symbol, doubtful) for symbol in symbols]
+    in_word_y = [_continues_word(symbol, doubtful) for symbol in symbols]
     moves = [_moves(phrase, column_of) for phrase in phrases]
 
     def after(partial_matches, column: int):
-        """The partial matches after a symbol, of these alone; None: a match."""
-        found = set()
+        """The partial matches that go on with a symbol; None: one is complete."""
+        matches = set()
         for i, n in partial_matches:
             read = moves[i][n].get(column)
             if read == len(phrases[i].content) and not phrases[i].ends:
                 return None
             if read:
-                found.add((i, read))
-        return frozenset(found)
+                matches.add((i, read))
+        return frozenset(matches)
 
     # Of states without partial matches, by `may_begin`: what each symbol begins. The
     # classes and the end of the text begin nothing: no phrase contains them.
     begun_by = []
     for may_begin in (False, True):
-        of_column = [set() for _ in symbols]
+        column_matches = [set() for _ in symbols]
         for i, phrase in enumerate(phrases):
             if may_begin or not phrase.begins:
                 for column in moves[i][0]:
-                    of_column[column].add((i, 0))
+                    column_matches[column].add((i, 0))
         begun_by.append(
-            [after(those, column) for column, those in enumerate(of_column)]
+            [after(begun, column) for column, begun in enumerate(column_matches)]
         )
     space, start = column_of[" "], (frozenset(), True)
     numbers, queue, rows = {start: 0}, collections.deque([start]), []
@@ -499,12 +500,12 @@ def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
         passing = {(i, n) for i, n in partial_matches if n in phrases[i].gaps}
         next_y = begun_by[may_begin].copy()
         for column in {c for i, n in partial_matches for c in moves[i][n]} | {space}:
-            more = after(partial_matches, column)
-            if more is None or next_y[column] is None:
+            moved = after(partial_matches, column)
+            if moved is None or next_y[column] is None:
                 next_y[column] = None
             else:
                 passed = passing if column == space else ()
-                next_y[column] = next_y[column].union(more, passed)
+                next_y[column] = next_y[column].union(moved, passed)
         # A phrase that ends in a word matches once the next symbol is not of that word.
         ends = any(n == len(phrases[i].content) for i, n in partial_matches)
         row = np.full(len(symbols), -1)
@@ -526,7 +527,7 @@ def _symbol_automaton(phrases: list[_Phrase], doubtful: bool):
     return column_of, table
 
 
-def _goes_on(symbol, doubtful: bool) -> bool:
+def _continues_word(symbol, doubtful: bool) -> bool:
     """True if a word does not end at a symbol."""
     if symbol is _BYTE or isinstance(symbol, int):
         return not doubtful
@@ -575,47 +576,38 @@ class Constraints(NamedTuple):
 
 
 def constraints_for(
-    count: int,
-    vocabulary: Vocabulary,
-    phrases: Phrases,
-    prefix: str | Sequence[str | None] | None,
-    must: str | Sequence,
-    must_not: str | Sequence,
-    first_line: int = 1,
+    count: int, vocabulary: Vocabulary, phrases: Phrases, request: SearchRequest
 ) -> list[Constraints]:
     """Returns the constraints of each of `count` lines.
 
-    Args:
-      prefix: a text for all lines, or a list with one for each (None or "" for none).
-        Trailing white space is removed; the last word may continue.
-      must, must_not: a phrase, a list of phrases for all lines, or a list with the
-        phrases of each line.
+    Trailing white space of a prefix is removed; its last word may continue.
     """
-    prefixes = _for_each(prefix, count, "prefix")
-    phrases_of = [
-        phrases_for_each(value, count, name)
-        for name, value in (("must", must), ("must_not", must_not))
-    ]
+    prefixes = _for_each(request.prefix, count, "prefix")
+    must_phrases = phrases_for_each(request.must, count, "must")
+    must_not_phrases = phrases_for_each(request.must_not, count, "must_not")
     for text in dict.fromkeys(prefixes):
         check_text(text or "")
     # A space belongs to the token after it (SentencePiece), so a trailing one would
     # become a token of its own and force a second space before the next word.
     prefix_ids = vocabulary.encode([(text or "").rstrip() for text in prefixes])
     constraints = []
-    for ids, must, must_not in zip(prefix_ids, *phrases_of, strict=True):
-        last = vocabulary.spelling(ids[-1]) if ids else ""
+    for ids, must, must_not in zip(
+        prefix_ids, must_phrases, must_not_phrases, strict=True
+    ):
+        ending = vocabulary.spelling(ids[-1]) if ids else ""
         # A last token with the space after it (byte-pair codes) ends the word, so any
         # token may stand for it that begins with the same letters.
-        begun = last.rstrip(" ") if isinstance(last, str) and last[-1:] == " " else ""
-        kept = tuple(ids[:-1] if begun else ids)
-        constraints.append(Constraints(kept, must, must_not, begun))
+        ends_word = isinstance(ending, str) and ending[-1:] == " "
+        begun = ending.rstrip(" ") if ends_word else ""
+        prefix_tokens = tuple(ids[:-1] if begun else ids)
+        constraints.append(Constraints(prefix_tokens, must, must_not, begun))
     # Usually all lines have the same constraints; each distinct one is checked once.
     checked: set[Constraints] = set()
-    for number, of_line in enumerate(constraints, first_line):
-        if of_line.must_not and of_line not in checked:
-            text = prefixes[number - first_line]
-            _check(of_line, text, number, vocabulary, phrases)
-            checked.add(of_line)
+    for number, line in enumerate(constraints, request.first_line):
+        if line.must_not and line not in checked:
+            text = prefixes[number - request.first_line]
+            _check(line, text, number, vocabulary, phrases)
+            checked.add(line)
     return constraints
 
 

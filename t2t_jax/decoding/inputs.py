@@ -98,22 +98,22 @@ class InputReader:
         self._decode = members[0].config.decode
         # No training sentence was longer; an imported model's config does not say.
         config = members[0].config
-        known = config.data.train and not config.train.init_from
-        self._trained = config.data.max_length if known else self._longest
+        is_trained = config.data.train and not config.train.init_from
+        self._trained = config.data.max_length if is_trained else self._longest
         self._first = first_line
         self._log = log.warning if warn else log.debug
 
-    def warn(self, rows: Sequence[int], total: int, one: str, several: str) -> None:
-        """Logs one warning about some of `total` lines, however many they are.
+    def warn(self, rows: Sequence[int], total: int, single: str, several: str) -> None:
+        """Logs one warning about some of `total` lines, if there are any.
 
         Args:
-          rows: the lines, from 0; without any there is no warning.
-          one: the text about a single line, after its number.
-          several: the text about more, after their count; the first are listed.
+          rows: the lines, from 0.
+          single: the message about one line, after its number.
+          several: the message about more, after their count; the first are listed.
         """
         numbers = [self._first + row for row in rows]
         if len(numbers) == 1:
-            self._log("line %d%s", numbers[0], one)
+            self._log("line %d%s", numbers[0], single)
         elif numbers:
             listed = ", ".join(map(str, numbers[:NAMED]))
             listed += ", ..." if len(numbers) > NAMED else ""
@@ -122,22 +122,22 @@ class InputReader:
     def sources(self, lines: Sequence[str]) -> list[Source]:
         """Encodes each line; cuts those that are too long, with a warning."""
         check_lines(lines)
-        vocabulary, most, sources = self._vocabulary.source, self._longest - 1, []
+        vocabulary, limit, sources = self._vocabulary.source, self._longest - 1, []
         encoded = vocabulary.encode([f"{self._before}{line}" for line in lines])
         for line, ids in zip(lines, encoded, strict=True):
             if visible(line):
-                cut = max(0, len(ids) - most)
-                sources.append(Source([*ids[:most], vocabulary.eos], cut))
+                cut = max(0, len(ids) - limit)
+                sources.append(Source([*ids[:limit], vocabulary.eos], cut))
             else:
                 sources.append(Source([], 0))
         cut = [row for row, source in enumerate(sources) if source.cut]
-        pieces = sources[cut[0]].cut + most if cut else 0
-        only = f"only the first {most} are read ({self._why})"
+        pieces = sources[cut[0]].cut + limit if cut else 0
+        only = f"only the first {limit} are read ({self._why})"
         self.warn(
             cut,
             len(lines),
             f" has {pieces} tokens; {only}",
-            f"lines have more than {most} tokens; {only}",
+            f"lines have more than {limit} tokens; {only}",
         )
         trained = [n for n, s in enumerate(sources) if self._trained < len(s.ids)]
         self._warn_alike(
@@ -147,9 +147,9 @@ class InputReader:
             f"{self._trained}); split=sentences translates each by itself",
         )
         self._warn_of_unknown(vocabulary, lines, encoded)
-        other = [n for n, line in enumerate(lines) if not is_normalized("NFC", line)]
-        nfc = [f"{self._before}{normalize('NFC', lines[n])}" for n in other]
-        shorter = zip(other, vocabulary.encode(nfc), strict=True)
+        decomposed = [n for n, x in enumerate(lines) if not is_normalized("NFC", x)]
+        nfc = [f"{self._before}{normalize('NFC', lines[n])}" for n in decomposed]
+        shorter = zip(decomposed, vocabulary.encode(nfc), strict=True)
         self._warn_alike(
             [n for n, ids in shorter if len(ids) < len(encoded[n])],
             lines,
@@ -157,9 +157,9 @@ class InputReader:
         )
         return sources
 
-    def _warn_alike(self, rows: Sequence[int], lines: Sequence, what: str) -> None:
-        """Warns that some lines have something, the same of one as of several."""
-        self.warn(rows, len(lines), f" has {what}", f"lines have {what}")
+    def _warn_alike(self, rows: Sequence[int], lines: Sequence, problem: str) -> None:
+        """Warns of lines with a problem, in the same words for one and several."""
+        self.warn(rows, len(lines), f" has {problem}", f"lines have {problem}")
 
     def _warn_of_unknown(
         self, side: Vocabulary, texts: Sequence[str], encoded: Sequence
@@ -168,11 +168,11 @@ class InputReader:
         rows = [row for row, ids in enumerate(encoded) if side.unknown in ids]
         named = [texts[row] for row in rows[:NAMED]]
         words = [*dict.fromkeys(t[b:e] for t in named for b, e in text_words(t))]
-        of_words = zip(words, side.encode(words), strict=True)
-        shown = [repr(word) for word, ids in of_words if side.unknown in ids][:NAMED]
+        word_ids = zip(words, side.encode(words), strict=True)
+        quoted = [repr(word) for word, ids in word_ids if side.unknown in ids][:NAMED]
         count = sum(ids.count(side.unknown) for ids in encoded)
-        what = f"unknown tokens ({count}): {side.name} cannot spell {', '.join(shown)}"
-        self._warn_alike(rows, texts, what)
+        problem = f"unknown tokens ({count}): {side.name} cannot spell "
+        self._warn_alike(rows, texts, problem + ", ".join(quoted))
 
     def fits(self, line: str, longest: int | None = None) -> bool:
         """True if a line is read to its end, or has at most so many tokens with EOS."""
@@ -225,8 +225,9 @@ class InputReader:
         texts = [str(target) for target in targets]
         encoded = self._vocabulary.encode(texts, end=True)
         # Of a translation, its own tokens count.
-        given = [ids if texts[n] is targets[n] else [] for n, ids in enumerate(encoded)]
-        self._warn_of_unknown(self._vocabulary, texts, given)
+        is_text = [text is target for text, target in zip(texts, targets, strict=True)]
+        text_ids = [ids * plain for ids, plain in zip(encoded, is_text, strict=True)]
+        self._warn_of_unknown(self._vocabulary, texts, text_ids)
         for row, target in enumerate(targets):
             # Encoding the text again could give other subwords, of another probability.
             best = target.best if isinstance(target, Translation) else target
@@ -236,18 +237,18 @@ class InputReader:
                 elif not best.ended:  # in these tokens, too
                     del encoded[row][max(1, len(encoded[row]) - 1) :]
         check_ids(encoded, self._vocabulary)
-        most = longest_output(self._longest, self._decode)
-        cut = [row for row, ids in enumerate(encoded) if len(ids) > most]
+        limit = longest_output(self._longest, self._decode)
+        cut = [row for row, ids in enumerate(encoded) if len(ids) > limit]
         pieces = len(encoded[cut[0]]) - 1 if cut else 0
-        only = f"only {most} are read ({self._why})"
+        only = f"only {limit} are read ({self._why})"
         self.warn(
             cut,
             len(encoded),
             f": its target has {pieces} tokens; {only}",
-            f"targets have more than {most} tokens; {only}",
+            f"targets have more than {limit} tokens; {only}",
         )
         for row in cut:
-            del encoded[row][most:]
+            del encoded[row][limit:]
         return encoded
 
 

@@ -43,12 +43,12 @@ class InputLines:
         keep: bool = False,
     ):
         self._read, self.total = read, 0
-        whole, keep = hashlib.sha256(), keep or part[1] > 1
+        digest, keep = hashlib.sha256(), keep or part[1] > 1
         # Reading it all once also reports invalid lines before any work is done.
         for self.total, line in enumerate(read(), 1):
             if keep:
-                whole.update(line.encode() + b"\n")
-        self.sha256 = whole.hexdigest() if keep else ""
+                digest.update(line.encode() + b"\n")
+        self.sha256 = digest.hexdigest() if keep else ""
         self.first, end = share_of(self.total, part)
         self.count = end - self.first
         self.place = {}
@@ -90,7 +90,7 @@ def run_job(
       path: the output file, of process 0 only; None is standard output.
       open_output: (path, made_from, resume, place) -> the output, of process 0 only.
     """
-    before = text.first if text else 0
+    lines_before = text.first if text else 0
     total = text.count if text else None
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress("translating", "lines", total))
@@ -109,7 +109,7 @@ def run_job(
         def numbered_chunks() -> Iterator[tuple[int, list[str]]]:
             # `output.lines` grows with every chunk that the loop below has written.
             for chunk in chunks(lines, batch_size):
-                yield before + output.lines + 1, chunk
+                yield lines_before + output.lines + 1, chunk
 
         for number, chunk in processes.stream_from_first("lines", numbered_chunks):
             translated = translate_lines(chunk, number)

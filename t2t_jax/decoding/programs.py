@@ -257,8 +257,8 @@ def begin_search(
     source_bs = block.source_bs
     models = [nnx.merge(*pair) for pair in zip(definitions, parameters, strict=True)]
     position_bs = jnp.broadcast_to(jnp.arange(source_bs.shape[1]), source_bs.shape)
-    at = Tokens(block.segment_bs, position_bs)
-    memories = [model.encode(source_bs, at) for model in models]
+    tokens = Tokens(block.segment_bs, position_bs)
+    memories = [model.encode(source_bs, tokens) for model in models]
     cache = [
         model.initial_cache(memory, algorithm.rows, room)
         for model, memory in zip(models, memories, strict=True)
@@ -291,9 +291,9 @@ def advance_search(
 ) -> Advanced:
     """Advances a search from `position` to `until`; arguments as for `Algorithm`."""
     step = ensemble_step(definitions, parameters, state.memories)
-    after = algorithm.advance(step, state.search, position, until, rules, present_b)
-    result = algorithm.result(after, rules)
-    return Advanced(SearchState(state.memories, after), after.stopped_b, result)
+    advanced = algorithm.advance(step, state.search, position, until, rules, present_b)
+    result = algorithm.result(advanced, rules)
+    return Advanced(SearchState(state.memories, advanced), advanced.stopped_b, result)
 
 
 @program("room", common=0)
@@ -312,10 +312,10 @@ def merge_rows(state: SearchState, other: SearchState, from_b: Array) -> SearchS
         this row; -1 keeps this row.
     """
 
-    def merge(mine: Array, others: Array) -> Array:
-        taken_b = (from_b >= 0).reshape(-1, *[1] * (mine.ndim - 1))
+    def merge(own_leaf: Array, other_leaf: Array) -> Array:
+        taken_b = (from_b >= 0).reshape(-1, *[1] * (own_leaf.ndim - 1))
         # -1 becomes any valid index; `where` drops what it selects.
-        return jnp.where(taken_b, others[jnp.maximum(from_b, 0)], mine)
+        return jnp.where(taken_b, other_leaf[jnp.maximum(from_b, 0)], own_leaf)
 
     return jax.tree.map(merge, state, other)
 
@@ -395,22 +395,22 @@ def attention_trace(parameters, batch: dict[str, Array], *, definitions) -> Laye
     weights = trace.encoder, trace.decoder, trace.cross
     b, t = batch["target"].shape
     s = batch["source"].shape[1]
-    nothing = (jnp.zeros((b, 0, 1, *sides)) for sides in ((s, s), (t, t), (t, s)))
+    empty_layers = (jnp.zeros((b, 0, 1, *sides)) for sides in ((s, s), (t, t), (t, s)))
     return LayerTrace(
         *(
             jnp.stack(layers, axis=1) if layers else none
-            for layers, none in zip(weights, nothing, strict=True)
+            for layers, none in zip(weights, empty_layers, strict=True)
         )
     )
 
 
-def ensemble_logits(of_models: list[Array]) -> Array:
+def ensemble_logits(model_logits: list[Array]) -> Array:
     """Returns logits of the mean of several distributions; one is left unchanged."""
-    if len(of_models) == 1:
-        return of_models[0]
+    if len(model_logits) == 1:
+        return model_logits[0]
     # The logarithm of the mean probability, without leaving the log domain.
-    log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in of_models]
-    return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(of_models))
+    log_probs = [jax.nn.log_softmax(x.astype(jnp.float32)) for x in model_logits]
+    return jax.nn.logsumexp(jnp.stack(log_probs), axis=0) - jnp.log(len(model_logits))
 
 
 def forced_logits(definitions, parameters, batch: dict[str, Array]) -> Array:
@@ -428,7 +428,7 @@ def ensemble_step(definitions, parameters, memories) -> Step:
             step_logits(model, memory, cache, token_bn, position)
             for model, memory, cache in zip(models, memories, caches, strict=True)
         ]
-        of_models, caches = zip(*results, strict=True)
-        return ensemble_logits(list(of_models)), list(caches)
+        model_logits, caches = zip(*results, strict=True)
+        return ensemble_logits(list(model_logits)), list(caches)
 
     return step

@@ -78,23 +78,25 @@ class Translation:
     def ended(self) -> bool:
         return self.best.ended
 
-    def distinct(self, most: int | None = None) -> "Translation":
-        """Keeps the first hypothesis of each text, and at most `most` of these.
+    def distinct(self, count: int | None = None) -> "Translation":
+        """Keeps the first hypothesis of each text, and at most `count` of these.
 
         A search finds a text several times, split into different tokens.
         """
-        first: dict[str, Hypothesis] = {}
-        for each in self.hypotheses:
-            first.setdefault(each.text, each)
-        return dataclasses.replace(self, hypotheses=(*first.values(),)[:most])
+        by_text: dict[str, Hypothesis] = {}
+        for hypothesis in self.hypotheses:
+            by_text.setdefault(hypothesis.text, hypothesis)
+        return dataclasses.replace(self, hypotheses=(*by_text.values(),)[:count])
 
     def surrounded(self, text: str) -> "Translation":
         """Returns the translation of a text whose `core` was the source."""
         begin, end = core(text)
-        before, after = text[:begin], text[end:]
+        leading, trailing = text[:begin], text[end:]
         hypotheses = (
-            dataclasses.replace(each, text=f"{before}{each.text}{after}")
-            for each in self.hypotheses
+            dataclasses.replace(
+                hypothesis, text=f"{leading}{hypothesis.text}{trailing}"
+            )
+            for hypothesis in self.hypotheses
         )
         return dataclasses.replace(self, source=text, hypotheses=tuple(hypotheses))
 

@@ -59,9 +59,9 @@ def score(
     )
     scores = []
     for row, (_, ids) in enumerate(pairs):
-        of_pieces = tuple(log_probs[row])
-        score = sum(of_pieces) / PENALTIES[penalty](len(ids), alpha)
-        scores.append(Score(piece_names(vocabulary, ids), of_pieces, score))
+        token_log_probs = tuple(log_probs[row])
+        score = sum(token_log_probs) / PENALTIES[penalty](len(ids), alpha)
+        scores.append(Score(piece_names(vocabulary, ids), token_log_probs, score))
     return scores
 
 
@@ -184,17 +184,17 @@ def log_probs(
         )
     if not 1 <= stride <= window:
         raise UserError(f"stride={stride} with window={window}; want 1 <= stride <= it")
-    of_texts = [windows(len(ids), window, stride) for ids in texts]
+    text_windows = [windows(len(ids), window, stride) for ids in texts]
     parts = [
         ([], [*ids[w.begin : w.end]])
-        for ids, windows_ in zip(texts, of_texts, strict=True)
+        for ids, windows_ in zip(texts, text_windows, strict=True)
         for w in windows_
     ]
     scores = score(vocabulary, members, parts, alpha=0.0, penalty="none")
-    of_parts = iter(score.log_probs for score in scores)
+    part_log_probs = iter(score.log_probs for score in scores)
     return [
-        [x for w in windows_ for x in next(of_parts)[w.first - w.begin :]]
-        for windows_ in of_texts
+        [x for w in windows_ for x in next(part_log_probs)[w.first - w.begin :]]
+        for windows_ in text_windows
     ]
 
 

@@ -1,4 +1,4 @@
-"""Builds search algorithms from options, and gives functions their signature.
+"""What a search is asked for, its options, and the algorithms that they build.
 
 The options of beam search are `SearchOptions` of config.py; those of sampling, and of
 what a translation preserves, are below. Flags, checks, help and keyword arguments
@@ -7,7 +7,7 @@ follow from their fields.
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t2t_jax.config import SearchOptions
@@ -99,6 +99,45 @@ class PreservingOptions:
         return self != PreservingOptions()
 
 
+@dataclasses.dataclass(frozen=True)
+class SearchRequest:
+    """What one line asks of a search, or all lines of a call alike.
+
+    Attributes:
+      nbest: hypotheses to return, at most the beam.
+      search: fields of `SearchOptions` by name; the config has the others.
+      prefix, must, must_not: as for `Translator.translate`; a prefix of "" is none.
+      samples: hypotheses to draw at random instead of a search; 0: search.
+      seed: of the samples.
+      batch_size, first_line, warn: of a call, as for `Translator.translate`.
+    """
+
+    nbest: int = 1
+    search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    prefix: str | Sequence[str | None] | None = None
+    must: str | Sequence = ()
+    must_not: str | Sequence = ()
+    samples: int = 0
+    seed: int = 0
+    batch_size: int | None = None
+    first_line: int = 1
+    warn: bool = True
+
+    def for_lines(self, rows: Sequence[int]) -> "SearchRequest":
+        """The request for some of the lines, by their numbers from 0."""
+        changes = {}
+        if not isinstance(self.prefix, str | None):
+            changes["prefix"] = [self.prefix[row] for row in rows]
+        for name in ("must", "must_not"):
+            phrases = getattr(self, name)
+            if any(not isinstance(entry, str) for entry in phrases):
+                changes[name] = [phrases[row] for row in rows]
+        return dataclasses.replace(self, **changes)
+
+
+DEFAULTS = SearchRequest()
+
+
 def option_names(kind: type) -> tuple[str, ...]:
     """Returns the names of the fields of a dataclass of options."""
     return tuple(option.name for option in dataclasses.fields(kind))
@@ -155,8 +194,8 @@ def unchecked_beam_search(
     from t2t_jax.search.beam import BeamSearch
 
     names = {*option_names(SearchOptions)} & {*option_names(BeamSearch)}
-    chosen = {name: getattr(options, name) for name in names}
-    return BeamSearch(nbest=nbest, **chosen, **special_tokens)
+    fields = {name: getattr(options, name) for name in names}
+    return BeamSearch(nbest=nbest, **fields, **special_tokens)
 
 
 def sampling_algorithm(

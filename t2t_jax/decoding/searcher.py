@@ -7,7 +7,7 @@ of devices: the shape of the arrays depends on the length of the line alone
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -36,7 +36,9 @@ from t2t_jax.decoding.inputs import (
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis, Score, Translation
 from t2t_jax.decoding.search_options import (
+    DEFAULTS,
     SamplingOptions,
+    SearchRequest,
     beam_search_algorithm,
     sampling_algorithm,
     takes,
@@ -52,34 +54,6 @@ from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
 from t2t_jax.sections import checked_options
 from t2t_jax.workdir import Workdir
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A caller's options for the translations of some lines."""
-
-    nbest: int = 1
-    # Options of beam search by name; the config has the others.
-    search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # The rest is as for `Translator.translate`.
-    prefix: str | Sequence[str | None] | None = None
-    must: str | Sequence = ()
-    must_not: str | Sequence = ()
-    batch_size: int | None = None
-    first_line: int = 1
-    warn: bool = True
-    seed: int = 0  # of samples
-
-    def of_lines(self, rows: Sequence[int]) -> "Request":
-        """The request for some of the lines, by their numbers from 0."""
-        each = {}
-        if not isinstance(self.prefix, str | None):
-            each["prefix"] = [self.prefix[row] for row in rows]
-        for name in ("must", "must_not"):
-            value = getattr(self, name)
-            if any(not isinstance(entry, str) for entry in value):
-                each[name] = [value[row] for row in rows]
-        return dataclasses.replace(self, **each)
 
 
 class Searcher:
@@ -179,29 +153,29 @@ class Searcher:
         """
         if not translators:
             raise UserError("the ensemble is empty; want at least one translator")
-        first, *others = translators
-        for other in others:
-            if other.config.task.kind != first.config.task.kind:
+        leader, *followers = translators
+        target = leader.vocabulary
+        for follower in followers:
+            if follower.config.task.kind != leader.config.task.kind:
                 raise UserError(
-                    f"config.task.kind={first.config.task.kind!r} and "
-                    f"{other.config.task.kind!r}; the members of an ensemble must be "
-                    "trained for one task"
+                    f"config.task.kind={leader.config.task.kind!r} and "
+                    f"{follower.config.task.kind!r}; the members of an ensemble must "
+                    "be trained for one task"
                 )
-        ours = first.vocabulary
-        for theirs in (other.vocabulary for other in others):
-            for one, two, field in (
-                (theirs, ours, "tokenizer"),
-                (theirs.source, ours.source, "source_tokenizer"),
+        for follower in followers:
+            for vocabulary, expected, field in (
+                (follower.vocabulary, target, "tokenizer"),
+                (follower.vocabulary.source, target.source, "source_tokenizer"),
             ):
-                if one.model != two.model:
+                if vocabulary.model != expected.model:
                     raise UserError(
-                        f"the vocabularies {one.name} and {two.name} differ; the "
-                        "members of an ensemble must share one vocabulary: train them "
-                        f"with the same --config.data.{field}"
+                        f"the vocabularies {vocabulary.name} and {expected.name} "
+                        "differ; the members of an ensemble must share one vocabulary: "
+                        f"train them with the same --config.data.{field}"
                     )
         joint = cls.__new__(cls)  # `__init__` would build a translator of one member
-        joint.vocabulary = first.vocabulary
-        devices = [*first.members[0].mesh.devices.flat]
+        joint.vocabulary = target
+        devices = [*leader.members[0].mesh.devices.flat]
         joint.members = tuple(
             m._replace(parameters=replicate(m.parameters, devices))
             for translator in translators
@@ -249,12 +223,12 @@ class Searcher:
         Raises:
           UserError: a field does not exist, or a value is out of its range.
         """
-        other = copy.copy(self)
-        other.members = tuple(
+        searcher = copy.copy(self)
+        searcher.members = tuple(
             member._replace(config=fields.changed(member.config, "decode", **decode))
             for member in self.members
         )
-        return other
+        return searcher
 
     def with_extra_length(self, extra_length: int | None) -> Self:
         """Returns the same models with another limit of outputs; None keeps it.
@@ -266,9 +240,9 @@ class Searcher:
             return self
         options = self.config.decode.override(extra_length=extra_length)
         _ = self.search_parameters, self.phrases  # made once: copies share them
-        other = self.with_options(extra_length=options.extra_length)
-        other.reader(1, warn=False)  # checks the positions
-        return other
+        searcher = self.with_options(extra_length=options.extra_length)
+        searcher.reader(1, warn=False)  # checks the positions
+        return searcher
 
     def tagged(self, tag: str) -> Self:
         """Returns the same models, which read a tag such as `<2de>` before each line.
@@ -276,9 +250,9 @@ class Searcher:
         It chooses the subtask of a text-to-text model. Lines without a visible
         character get none; their translation is empty.
         """
-        other = copy.copy(self)
-        other.tag = tag
-        return other
+        searcher = copy.copy(self)
+        searcher.tag = tag
+        return searcher
 
     def provenance(self) -> dict:
         """Provenance: everything translations depend on, except lines and arguments.
@@ -311,10 +285,17 @@ class Searcher:
         return decode.recorded() | lengths
 
     def search(
-        self, lines: Sequence[str], request: Request = Request()
+        self, lines: Sequence[str], request: SearchRequest = DEFAULTS
     ) -> list[Translation]:
         """Finds the best hypotheses of each line by beam search, in order."""
         search = self.beam_search(request.nbest, **request.search)
+        return self._decode(search, lines, request)
+
+    def draw(
+        self, lines: Sequence[str], request: SearchRequest, options: SamplingOptions
+    ) -> list[Translation]:
+        """Draws `request.samples` translations of each line, as `sample` does."""
+        search = self.sampling(request.samples, options, **request.search)
         return self._decode(search, lines, request)
 
     @takes(SamplingOptions)
@@ -343,24 +324,24 @@ class Searcher:
         Args:
           samples: translations to draw for each line.
           sampling: fields of `SamplingOptions`: `temperature`, `top_k`, `top_p`,
-            `epsilon` and `seed`, as for `search/sampling.py: sample`.
+            `epsilon` and `seed` (`decoding/search_options.py`).
           others: as for `Translator.translate`.
 
         Raises:
           UserError: an option is out of its range.
         """
         options = SamplingOptions(**checked_options(SamplingOptions, sampling))
-        searcher = self.with_extra_length(extra_length)
-        search = searcher.sampling(samples, options, alpha=alpha, penalty=penalty)
-        request = Request(
+        request = SearchRequest(
+            search={"alpha": alpha, "penalty": penalty},
             prefix=prefix,
             must_not=must_not,
+            samples=samples,
+            seed=options.seed,
             batch_size=batch_size,
             first_line=first_line,
             warn=warn,
-            seed=options.seed,
         )
-        return searcher._decode(search, lines, request)
+        return self.with_extra_length(extra_length).draw(lines, request, options)
 
     def score(
         self,
@@ -436,28 +417,23 @@ class Searcher:
         )
 
     def encode(
-        self, lines: Sequence[str], request: Request = Request()
+        self, lines: Sequence[str], request: SearchRequest = DEFAULTS
     ) -> tuple[list[Source], list[Constraints]]:
         """Encodes lines, and the constraints on the translation of each."""
         check_lines(lines)
         reader = self.reader(request.first_line, request.warn)
-        encode, prefix = reader.sources, request.prefix
+        encode = reader.sources
         if not self.model.has_source:
-            if prefix:
+            if prefix := request.prefix:
                 raise UserError(
                     f"prefix={prefix!r}: config.model.kind={self.config.model.kind!r} "
                     "has no source, and goes on from the line itself; write the "
                     "beginning of the text into the line, and leave out the prefix"
                 )
-            encode, prefix = reader.prompts, list(lines)
+            encode = reader.prompts
+            request = dataclasses.replace(request, prefix=list(lines))
         constraints = constraints_for(
-            len(lines),
-            self.vocabulary,
-            self.phrases,
-            prefix,
-            request.must,
-            request.must_not,
-            request.first_line,
+            len(lines), self.vocabulary, self.phrases, request
         )
         sources = encode(lines)
         for number, pair in enumerate(
@@ -471,7 +447,7 @@ class Searcher:
         return InputReader(self.vocabulary, self.members, first_line, warn, self.tag)
 
     def _decode(
-        self, search: Search, lines: Sequence[str], request: Request
+        self, search: Search, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Searches for the lines, `request.batch_size` at a time."""
         size = request.batch_size
@@ -510,18 +486,19 @@ def _warn_if_unended(
 ) -> None:
     """Warns of lines without a translation, and of translations at their limit."""
     best = [hypotheses[0] for hypotheses in results]
-    for why in dict.fromkeys(filter(None, (each.failure for each in best))):
-        rows = [row for row, each in enumerate(best) if each.failure == why]
-        reader.warn(rows, len(best), f": {why}", f"lines have no translation: {why}")
-    unended = [row for row, each in enumerate(best) if not (each.ended or each.failure)]
+    for cause in dict.fromkeys(filter(None, (h.failure for h in best))):
+        rows = [row for row, h in enumerate(best) if h.failure == cause]
+        several = f"lines have no translation: {cause}"
+        reader.warn(rows, len(best), f": {cause}", several)
+    unended = [row for row, h in enumerate(best) if not (h.ended or h.failure)]
     room = longest_output(len(sources[unended[0]].ids), decode) if unended else 0
     extra = f"extra_length={decode.extra_length}"
-    more = f"({extra}, in a command --{extra}; more allows longer ones)"
+    hint = f"({extra}, in a command --{extra}; more allows longer ones)"
     reader.warn(
         unended,
         len(best),
-        f": its output did not end within {room} tokens {more}",
-        f"outputs reached their longest length {more}",
+        f": its output did not end within {room} tokens {hint}",
+        f"outputs reached their longest length {hint}",
     )
 
 

@@ -22,8 +22,13 @@ from t2t_jax.decoding.results import (
     Prediction,
     Translation,
 )
-from t2t_jax.decoding.search_options import PreservingOptions, option_names, takes
-from t2t_jax.decoding.searcher import Request, Searcher
+from t2t_jax.decoding.search_options import (
+    PreservingOptions,
+    SearchRequest,
+    option_names,
+    takes,
+)
+from t2t_jax.decoding.searcher import Searcher
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.sections import at_address, checked_options
 from t2t_jax.text.units import Aligned
@@ -39,8 +44,8 @@ class Translator(Searcher):
     Attributes and arguments are those of `Searcher`; `Translator.load` makes one.
     """
 
-    # The last choice that was made, with its entry and options.
-    _made: tuple | None = None
+    # The last choice, after the entry and options that it is of.
+    _cached_choice: tuple | None = None
 
     def with_choice(self, choose: str, **options) -> "Translator":
         """Returns the same models, which choose among hypotheses in another way.
@@ -57,18 +62,18 @@ class Translator(Searcher):
           UserError: no such choice, a wrong option, or a workdir of another kind.
         """
         name, written = parse_choice(choose)
-        other = self.with_options(choose=name, options=written | options)
-        _ = other.choice  # mistakes are reported now, not at the first line
-        return other
+        translator = self.with_options(choose=name, options=written | options)
+        _ = translator.choice  # mistakes are reported now, not at the first line
+        return translator
 
     @property
     def choice(self) -> Choice:
-        """The choice of `config.decode`; made, with its models, at its first use."""
+        """The choice of `config.decode`; its models are loaded at the first use."""
         decode = self.config.decode
-        made_from = decode.variant("choose"), decode.options
-        if self._made is None or self._made[0] != made_from:
-            self._made = made_from, made_from[0](self.config)
-        return self._made[1]
+        key = decode.variant("choose"), decode.options
+        if self._cached_choice is None or self._cached_choice[0] != key:
+            self._cached_choice = key, key[0](self.config)
+        return self._cached_choice[1]
 
     def decode_options(self) -> dict:
         """The fields of `config.decode` that change translations, and the choice."""
@@ -126,9 +131,9 @@ class Translator(Searcher):
         """
         names = {*option_names(PreservingOptions)} & options.keys()
         preserved = {name: options.pop(name) for name in names}
-        choice = self.choice  # made once: copies share it
+        choice = self.choice  # cached: copies share it
         translator = self.with_extra_length(options.pop("extra_length", None))
-        request = Request(
+        request = SearchRequest(
             nbest=nbest,
             search={name: x for name, x in options.items() if x is not None},
             prefix=prefix,
@@ -138,7 +143,7 @@ class Translator(Searcher):
             first_line=first_line,
             warn=warn,
         )
-        if all(each in (None, "", False) for each in preserved.values()):
+        if all(option in (None, "", False) for option in preserved.values()):
             return choice.translate(translator, lines, request)
         preserving = at_address("extensions.decoding.preserving.translate")
         return preserving(translator, lines, request, preserved, report)
@@ -211,14 +216,14 @@ class Translator(Searcher):
                 f"config.model.kind={self.config.model.kind!r} does not translate, so "
                 "there is no confidence in a translation"
             )
-        empty = {row: of for row, (_, of) in enumerate(pairs) if _is_empty(of)}
-        rows = [row for row in range(len(pairs)) if row not in empty]
+        rows = [row for row, (_, target) in enumerate(pairs) if not _is_empty(target)]
         encoded = self.reader(first_line, warn).pairs([pairs[row] for row in rows])
         scorer = scoring.Scorer(self.vocabulary, self.members, options)
         confidences = scoring.CONFIDENCES[measure](scorer, encoded)
-        # Nothing to be unsure of, or nothing found.
-        values = {row: 0.0 if of.ended else -math.inf for row, of in empty.items()}
-        values |= zip(rows, confidences, strict=True)
+        values = dict(zip(rows, confidences, strict=True))
+        for row, (_, target) in enumerate(pairs):
+            if row not in values:  # nothing to be unsure of, or no result
+                values[row] = 0.0 if target.ended else -math.inf
         return [values[row] for row in range(len(pairs))]
 
     def classify(

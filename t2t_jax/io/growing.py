@@ -38,9 +38,9 @@ class DiskFile:
             self.write(content[size:])
             self.flush()
 
-    def write(self, more: bytes) -> None:
+    def write(self, content: bytes) -> None:
         """Appends in memory, until the next `flush`."""
-        self._pending += more
+        self._pending += content
 
     def flush(self) -> None:
         """Appends to the file, all or nothing.
@@ -49,14 +49,14 @@ class DiskFile:
           OSError: the write failed, on a full disk for example; the file is as before,
             and the next flush tries again.
         """
-        before = os.fstat(self._file.fileno()).st_size
+        size_before = os.fstat(self._file.fileno()).st_size
         try:
-            rest = memoryview(self._pending)
-            while rest:  # one unbuffered write may take only a part
-                rest = rest[self._file.write(rest) :]
+            unwritten = memoryview(self._pending)
+            while unwritten:  # one unbuffered write may take only a part
+                unwritten = unwritten[self._file.write(unwritten) :]
         except OSError as e:
             with contextlib.suppress(OSError):
-                self._file.truncate(before)  # no half line
+                self._file.truncate(size_before)  # no half line
             # Again, with the file's name in the message.
             raise OSError(e.errno, e.strerror, self._file.name) from None
         self._pending = b""
@@ -76,9 +76,9 @@ class BucketFile:
         self._path, self._content = path, bytearray(content or b"")
         self._uploaded = len(self._content)  # bytes
 
-    def write(self, more: bytes) -> None:
+    def write(self, content: bytes) -> None:
         """Appends in memory, until the next `flush`."""
-        self._content += more
+        self._content += content
 
     def flush(self) -> None:
         """Writes the file, if it grew; warns if that fails."""

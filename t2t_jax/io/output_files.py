@@ -19,7 +19,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.lock import acquire
 from t2t_jax.io.messages import say
 
-_ANEW = "begin anew: remove the output's .partial and .partial.json"
+_START_OVER = "begin anew: remove the output's .partial and .partial.json"
 
 
 def check_output(file: Path) -> None:
@@ -67,12 +67,15 @@ def write_file(output: Path, content: bytes) -> None:
     say(f"wrote {output}")
 
 
-def changes(then: dict, now: dict, words: tuple[str, str] = ("then", "now")) -> str:
+def changes(
+    earlier: dict, current: dict, words: tuple[str, str] = ("then", "now")
+) -> str:
     """Lists the values that differ, each on a line of its own; empty if none does."""
     return "".join(
-        f"\n  {name}: {then.get(name)!r} {words[0]}, {now.get(name)!r} {words[1]}"
-        for name in now | then  # also what only one of them has
-        if then.get(name) != now.get(name)
+        f"\n  {name}: {earlier.get(name)!r} {words[0]}, "
+        f"{current.get(name)!r} {words[1]}"
+        for name in current | earlier  # also what only one of them has
+        if earlier.get(name) != current.get(name)
     )
 
 
@@ -148,11 +151,11 @@ class OutputFile:
         try:
             noted = atomic.read_checked_json(self._record)
         except (OSError, ValueError) as e:
-            raise UserError(f"{self._record} is damaged ({e}); {_ANEW}") from None
+            raise UserError(f"{self._record} is damaged ({e}); {_START_OVER}") from None
         if changed := changes(noted["made_from"], self._made_from):
             raise UserError(
                 f"{self._partial} was begun with other settings:{changed}\n"
-                f"Give the same options again, or {_ANEW}"
+                f"Give the same options again, or {_START_OVER}"
             )
         # A job writes lines before it records them, so some may lack a record.
         if self._partial.stat().st_size > noted["bytes"]:
@@ -162,7 +165,7 @@ class OutputFile:
             self._output_hash.update(block)
         if self._output_hash.hexdigest() != noted["output_sha256"]:
             raise UserError(
-                f"{self._partial} has changed since it was written; {_ANEW}"
+                f"{self._partial} has changed since it was written; {_START_OVER}"
             )
         return noted
 
@@ -175,12 +178,12 @@ class OutputFile:
             return lines
         for line in itertools.islice(lines, self._earlier["lines"]):
             self._count(line)
-        same = self._input_hash.hexdigest() == self._earlier["input_sha256"]
-        if self.lines != self._earlier["lines"] or not same:
+        is_same_input = self._input_hash.hexdigest() == self._earlier["input_sha256"]
+        if self.lines != self._earlier["lines"] or not is_same_input:
             raise UserError(
                 f"the first {self._earlier['lines']:,} lines of the input differ from "
                 f"those that {self._partial} was made from; give the same input, or "
-                f"{_ANEW}"
+                f"{_START_OVER}"
             )
         say(f"{self._partial} has the first {self.lines:,} lines; resuming")
         return lines

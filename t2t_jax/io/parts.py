@@ -21,7 +21,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import changes, check_output
 
 Item = TypeVar("Item")
-ANEW = "bring it back, or remove the part and make it again"
+REMAKE = "bring it back, or remove the part and make it again"
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -68,8 +68,10 @@ def finished_parts(file: Path, ending: str = "", needed: bool = True) -> list[Pa
       UserError: parts are missing or unfinished, and named; or several N have all.
     """
     names = {path.name for path in file.parent.glob(f"{glob.escape(file.name)}.*")}
-    last = rf"({re.escape(ending)}|.*\.partial)"
-    pattern = re.compile(re.escape(f"{file.name}.") + r"\d+-of-(\d{1,5})" + last, re.S)
+    pattern = re.compile(
+        rf"{re.escape(file.name)}\.\d+-of-(\d{{1,5}})({re.escape(ending)}|.*\.partial)",
+        re.DOTALL,
+    )
     complete, states = [], []
     for count in sorted({int(m[1]) for m in map(pattern.fullmatch, names) if m}):
         parts = [part_of(file, (i, count)) for i in range(1, count + 1)]
@@ -101,7 +103,7 @@ def read_record(part: Path) -> dict:
             raise ValueError("it is not the record of a part")
         return record
     except (OSError, ValueError) as e:
-        raise UserError(f"{part}.json is missing or damaged ({e}); {ANEW}") from None
+        raise UserError(f"{part}.json is missing or damaged ({e}); {REMAKE}") from None
 
 
 def read_records(parts: Sequence[Path]) -> list[dict]:
@@ -113,12 +115,12 @@ def read_records(parts: Sequence[Path]) -> list[dict]:
     records = [read_record(part) for part in parts]
     text, made_from = records[0]["whole_input"], records[0]["made_from"]
     for number, (part, record) in enumerate(zip(parts, records, strict=True), 1):
-        first, end = share_of(text["lines"], (number, len(parts)))
-        wanted = {"part": f"{number}/{len(parts)}", "whole_input": text}
-        wanted |= {"lines": end - first, **made_from}
-        there = {name: record[name] for name in ("part", "whole_input", "lines")}
-        there |= record["made_from"]
-        if changed := changes(wanted, there, ("wanted", "there")):
+        begin, end = share_of(text["lines"], (number, len(parts)))
+        expected = {"part": f"{number}/{len(parts)}", "whole_input": text}
+        expected |= {"lines": end - begin, **made_from}
+        recorded = {name: record[name] for name in ("part", "whole_input", "lines")}
+        recorded |= record["made_from"]
+        if changed := changes(expected, recorded, ("wanted", "there")):
             raise UserError(
                 f"{part} does not go with {parts[0].name}:{changed}\nMake one of them "
                 "again, from the same input, model and options"
@@ -126,25 +128,33 @@ def read_records(parts: Sequence[Path]) -> list[dict]:
     return records
 
 
+def checked_parts(parts: Sequence[Path]) -> Iterator[Path]:
+    """Yields finished parts, each after its bytes are checked, all after the records.
+
+    Raises UserError as `read_records` and `check_bytes` do.
+    """
+    for part, record in zip(parts, read_records(parts), strict=True):
+        check_bytes(part, record["output_sha256"])
+        yield part
+
+
 def check_bytes(file: Path, sha256: str) -> None:
     """Raises UserError if a file of a part is not the one that was recorded."""
     with file.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
-            raise UserError(f"{file} was changed after it was written; {ANEW}")
+            raise UserError(f"{file} was changed after it was written; {REMAKE}")
 
 
 def merge(output: Path) -> None:
     """Joins the finished parts of an output, which stay; raises UserError as above."""
     check_output(output)
     parts = finished_parts(output)
-    records = read_records(parts)
     with (
         exclusive(output.parent),
         together([output]) as (draft,),
         draft.open("wb") as joined,
     ):
-        for part, record in zip(parts, records, strict=True):
-            check_bytes(part, record["output_sha256"])
+        for part in checked_parts(parts):
             with part.open("rb") as stream:
                 shutil.copyfileobj(stream, joined)
     say(f"{len(parts)} parts are merged to {output}, and can be removed")

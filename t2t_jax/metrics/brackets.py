@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from t2t_jax.extensions.grammar.trees import Tree
 
 
-class Rules(NamedTuple):
+class Scoring(NamedTuple):
     """Which nodes of a tree are scored."""
 
     # Labels that do not count: a word with such a tag is removed; of a constituent with
@@ -34,7 +34,7 @@ class Rules(NamedTuple):
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 # COLLINS.prm; it calls the root TOP, other treebanks give it other names.
 ROOTS = frozenset({"TOP", "ROOT", "S1", ""})
-COLLINS = Rules(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
+COLLINS = Scoring(PUNCTUATION | ROOTS | {"-NONE-"}, {"PRT": "ADVP"})
 
 
 class Counts(NamedTuple):
@@ -52,7 +52,7 @@ class Counts(NamedTuple):
     sentences: float | np.ndarray  # 1 if there are such words
 
 
-def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
+def count(answer: "Tree", reference: "Tree", scoring: Scoring = COLLINS) -> Counts:
     """Compares two trees; raises ValueError unless they have the same words."""
     words, reference_words = answer.words(), reference.words()
     if words != reference_words:
@@ -61,11 +61,11 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
             f"{' '.join(reference_words)!r}"
         )
     tags, reference_tags = answer.tags(), reference.tags()
-    kept = [tag not in rules.left_out for tag in reference_tags]
+    is_scored = [tag not in scoring.left_out for tag in reference_tags]
     # Scored words before each word: spans are of scored words.
-    before = [0, *itertools.accumulate(kept)]
+    scored_before = [0, *itertools.accumulate(is_scored)]
     brackets, reference_brackets = (
-        _brackets(tree, before, rules) for tree in (answer, reference)
+        _brackets(tree, scored_before, scoring) for tree in (answer, reference)
     )
     matched = (brackets & reference_brackets).total()
     crossing = sum(
@@ -76,13 +76,15 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
         )
     )
     right = sum(
-        rules.equal.get(tag, tag) == rules.equal.get(reference_tag, reference_tag)
-        for tag, reference_tag, scored in zip(tags, reference_tags, kept, strict=True)
+        scoring.equal.get(tag, tag) == scoring.equal.get(reference_tag, reference_tag)
+        for tag, reference_tag, scored in zip(
+            tags, reference_tags, is_scored, strict=True
+        )
         if scored
     )
     exact = matched == brackets.total() == reference_brackets.total()
     # EVALB skips a sentence without scored words.
-    sentences = int(any(kept))
+    sentences = int(any(is_scored))
     return Counts(
         matched=matched,
         answer=brackets.total(),
@@ -90,26 +92,26 @@ def count(answer: "Tree", reference: "Tree", rules: Rules = COLLINS) -> Counts:
         crossing=crossing,
         complete=sentences * int(exact),
         tags=right,
-        words=sum(kept),
+        words=sum(is_scored),
         sentences=sentences,
     )
 
 
 def _brackets(
-    tree: "Tree", before: Sequence[int], rules: Rules
+    tree: "Tree", scored_before: Sequence[int], scoring: Scoring
 ) -> collections.Counter[tuple[str, int, int]]:
     """Counts the scored brackets (label, start, end) of a tree."""
     return collections.Counter(
-        (rules.equal.get(label, label), before[start], before[end])
+        (scoring.equal.get(label, label), scored_before[start], scored_before[end])
         for label, start, end in tree.spans()
         # A constituent of nothing but punctuation is not a bracket.
-        if label not in rules.left_out and before[start] < before[end]
+        if label not in scoring.left_out and scored_before[start] < scored_before[end]
     )
 
 
-def _percent(part, whole):
+def _percent(part, total):
     """100 * part / whole; 0 where there is nothing."""
-    return 100 * (part / np.maximum(whole, 1))
+    return 100 * (part / np.maximum(total, 1))
 
 
 def precision(counts: Counts):

@@ -118,32 +118,33 @@ def _calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(sums[..., :-1]).sum(-1) / np.maximum(sums[..., -1], 1)
 
 
-def _of_true(answers: Sequence[str], pairs: Sequence[Pair]):
+def _true_probabilities(answers: Sequence[str], pairs: Sequence[Pair]):
     """Probabilities [n, c], and which of them is that of the true label."""
     probabilities_nc, columns = probabilities_of(answers)
     return probabilities_nc, _golden(pairs)[:, None] == np.array(columns, object)
 
 
 def _nll(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    probabilities_nc, true_nc = _of_true(answers, pairs)
+    probabilities_nc, true_nc = _true_probabilities(answers, pairs)
     true_n = (probabilities_nc * true_nc).sum(1)
     return with_count(-np.log(np.maximum(true_n, np.finfo(np.float64).tiny)))
 
 
 def _brier(answers: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    probabilities_nc, true_nc = _of_true(answers, pairs)
+    probabilities_nc, true_nc = _true_probabilities(answers, pairs)
     return with_count(((probabilities_nc - true_nc) ** 2).sum(1))
 
 
 # The first chooses checkpoints.
-OF_LABELS = {
+LABEL_MEASURES = {
     "accuracy": Measure("% of correct labels", _correct, percent),
     "macro_f1": Measure("mean F1 of the classes of the set, %", _by_class, _macro_f1),
 }
-OF_PROBABILITIES = {
+PROBABILITY_MEASURES = {
     "ece": Measure(
         f"expected calibration error, 0 to 1, {BINS} bins",
-        *(_bins, _calibration_error),
+        _bins,
+        _calibration_error,
         higher_is_better=False,
         digits=4,
     ),

@@ -61,8 +61,10 @@ def _perplexity_per(unit: int, sums: np.ndarray) -> np.ndarray:
     return np.exp(np.minimum(sums[..., NLL] / sums[..., unit], 700.0))
 
 
-def _measure(description: str, of: Callable, digits: int = 2) -> Measure:
-    return Measure(description, statistics, of, higher_is_better=False, digits=digits)
+def _measure(description: str, score: Callable, digits: int = 2) -> Measure:
+    return Measure(
+        description, statistics, score, higher_is_better=False, digits=digits
+    )
 
 
 LIKELIHOODS = {

@@ -109,9 +109,9 @@ def paired(
       ValueError: the systems have different numbers of examples.
     """
     _check_lengths(ours_nk, baseline_nk)
-    both = ours_nk, baseline_nk
-    score, baseline = (measured(measure, statistics_nk) for statistics_nk in both)
-    ours_m, baseline_m = (measure.of(sampled_sums(counts_nk)) for counts_nk in both)
+    sides = ours_nk, baseline_nk
+    score, baseline = (measured(measure, statistics_nk) for statistics_nk in sides)
+    ours_m, baseline_m = (measure.of(sampled_sums(counts_nk)) for counts_nk in sides)
     differences_m = ours_m - baseline_m
     low, high = bounds(differences_m)
     difference = score - baseline

@@ -106,10 +106,9 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
 
 
 # Of `bleu` by script, unless 13a.
-_TOKENIZERS = {
-    **{"Hans": "zh", "Hant": "zh", "Hani": "zh", "Jpan": "char", "Kore": "char"},
-    **{"Hira": "char", "Kana": "char", "Hrkt": "char"},
-}
+_TOKENIZERS = dict.fromkeys(["Hans", "Hant", "Hani"], "zh") | dict.fromkeys(
+    ["Jpan", "Kore", "Hira", "Kana", "Hrkt"], "char"
+)
 # sacreBLEU's defaults for these languages; `sacrebleu[ja]` is what pip installs.
 BY_WORDS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
@@ -118,8 +117,8 @@ MOSES = "bleu_paper", "bleu_lc_tok"  # scores that need Moses' rules
 
 
 def _script(language: str) -> str:
-    known = identify(language)
-    return known.script or known.usual
+    identity = identify(language)
+    return identity.script or identity.usual
 
 
 def without_moses(language: str) -> bool:
@@ -192,15 +191,15 @@ def fixed_seed() -> Iterator[None]:
     threads from restoring each other's value.
     """
     with _environment_lock:
-        before = os.environ.get(_SEED_VARIABLE)
+        previous_seed = os.environ.get(_SEED_VARIABLE)
         os.environ[_SEED_VARIABLE] = str(SEED)
         try:
             yield
         finally:
-            if before is None:
+            if previous_seed is None:
                 os.environ.pop(_SEED_VARIABLE, None)
             else:
-                os.environ[_SEED_VARIABLE] = before
+                os.environ[_SEED_VARIABLE] = previous_seed
 
 
 def check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
@@ -248,7 +247,9 @@ def paper_scores(
     sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
     # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-    steps = f"punctuation+moses-{language}-escaped{'+compounds-split' * split}"
+    steps = f"punctuation+moses-{language}-escaped"
+    if split:
+        steps += "+compounds-split"
     return _scored_tokens("bleu_paper", bleu, sides, steps, interval=True)
 
 

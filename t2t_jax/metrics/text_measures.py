@@ -32,9 +32,9 @@ def text_measures(language: str = "") -> dict[str, Measure]:
     sacreBLEU counts the edits of TER (Snover et al. 2006), which is slow.
     """
 
-    def measure(name: str, description: str, of: Callable, higher: bool = True):
+    def measure(name: str, description: str, score: Callable, higher: bool = True):
         counts = functools.partial(_counts, name, language)
-        return Measure(description, counts, of, higher)
+        return Measure(description, counts, score, higher)
 
     return {
         "bleu": measure("bleu", "sacreBLEU of plain text", bleu_of),
@@ -71,7 +71,7 @@ def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
         does for sentences; otherwise the score is then 0.
     """
     match, total = sums[..., :BLEU_ORDERS], sums[..., BLEU_ORDERS:-2]
-    ours, theirs = np.maximum(sums[..., -2], 1), sums[..., -1]
+    answer_length, reference_length = np.maximum(sums[..., -2], 1), sums[..., -1]
     counts = total > 0
     missed = counts & (match == 0)
     smoothed = 0.5 ** np.cumsum(missed, axis=-1)
@@ -79,7 +79,7 @@ def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
     logarithm = np.log(100 * matched / np.maximum(total, 1))
     orders = np.maximum(counts.sum(-1), 1)
     mean = np.where(counts, logarithm, 0).sum(-1) / orders
-    score = np.exp(mean + np.minimum(1 - theirs / ours, 0))
+    score = np.exp(mean + np.minimum(1 - reference_length / answer_length, 0))
     # Without any match nothing is smoothed.
     scored = match.any(-1) & (effective_order | counts.all(-1))
     return np.where(scored, score, 0.0)
@@ -87,11 +87,11 @@ def bleu_of(sums: np.ndarray, effective_order: bool = False) -> np.ndarray:
 
 def chrf_of(sums: np.ndarray) -> np.ndarray:
     """Computes chrF2 from sums [..., 3 orders]."""
-    ours, theirs, match = np.split(sums, 3, axis=-1)
-    counts = (ours > 0) & (theirs > 0)
+    answer, reference, match = np.split(sums, 3, axis=-1)
+    counts = (answer > 0) & (reference > 0)
     orders = np.maximum(counts.sum(-1), 1)
-    precision = np.where(counts, match / np.maximum(ours, 1), 0).sum(-1) / orders
-    recall = np.where(counts, match / np.maximum(theirs, 1), 0).sum(-1) / orders
+    precision = np.where(counts, match / np.maximum(answer, 1), 0).sum(-1) / orders
+    recall = np.where(counts, match / np.maximum(reference, 1), 0).sum(-1) / orders
     factor = CHRF_BETA**2
     denominator = factor * precision + recall
     numerator = (1 + factor) * precision * recall
@@ -118,14 +118,14 @@ def ngram_matches(
         np.int64,
     )
     # Tokens that follow within the text; an n-gram begins where at least n - 1 do.
-    rest = np.concatenate([np.arange(n)[::-1] for n in lengths] or [token])
+    following = np.concatenate([np.arange(n)[::-1] for n in lengths] or [token])
     start = np.arange(len(token))
     ngram = token
     match_nno = np.zeros((len(texts), len(texts), orders))
     for order in range(orders):
         if order:
-            kept = rest[start] >= order
-            start, ngram = start[kept], ngram[kept]
+            longer = following[start] >= order
+            start, ngram = start[longer], ngram[longer]
             # An n-gram is the one before and its last token, numbered densely again,
             # so that numbers stay small whatever the order.
             pair = ngram * len(numbers) + token[start + order]
@@ -156,14 +156,14 @@ def _shared(text_of: np.ndarray, ngram: np.ndarray, texts: int) -> np.ndarray:
     return (has_nf @ has_nf.T).astype(np.float64)
 
 
-def _of_unique(score: Callable) -> Callable:
+def _for_unique_texts(score: Callable) -> Callable:
     """Computes a function of texts once for each different text.
 
     Equal texts get equal rows and columns, to the bit.
     """
 
     @functools.wraps(score)
-    def of_pairs(
+    def pair_scores(
         hypotheses: Sequence[str], references: Sequence[str], language: str = ""
     ) -> np.ndarray:
         if not (hypotheses and references):
@@ -173,10 +173,10 @@ def _of_unique(score: Callable) -> Callable:
         rows = ([row[text] for text in side] for side in (hypotheses, references))
         return score([*row], language)[np.ix_(*rows)]
 
-    return of_pairs
+    return pair_scores
 
 
-@_of_unique
+@_for_unique_texts
 def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
     """Computes sacreBLEU's sentence chrF2 (Popovic 2015), 0 to 100, float64 [h, r].
 
@@ -186,7 +186,7 @@ def chrf(texts: Sequence[str], language: str = "") -> np.ndarray:
     return chrf_of(np.concatenate(ngram_matches(spaceless, CHRF_ORDERS), -1))
 
 
-@_of_unique
+@_for_unique_texts
 def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
     """Computes sacreBLEU's sentence BLEU, 0 to 100, float64 [h, r].
 
@@ -196,8 +196,8 @@ def bleu(texts: Sequence[str], language: str = "") -> np.ndarray:
     tokenize = tokenizer(language)
     words = [tokenize(text.rstrip()).split() for text in texts]
     ours_nno, theirs_nno, match_nno = ngram_matches(words, BLEU_ORDERS)
-    lengths = ours_nno[..., :1], theirs_nno[..., :1]
-    sums = np.concatenate([match_nno, ours_nno, *lengths], -1)
+    columns = [match_nno, ours_nno, ours_nno[..., :1], theirs_nno[..., :1]]
+    sums = np.concatenate(columns, -1)
     return bleu_of(sums, effective_order=True)
 
 

@@ -54,9 +54,10 @@ def scores(q_bthk: Array, kv: KV, mask: Mask, position: Position) -> Array:
     """q k^T / sqrt(head width) + scheme + mask, float32 [b, h, t, s]."""
     q_bthk = scaled(q_bthk)
     scores_bhts = jnp.einsum("bthk,bshk->bhts", q_bthk, kv.k_bshk).astype(jnp.float32)
-    of_positions = position.scores(q_bthk, mask)  # None for the paper's sinusoids
-    if of_positions is not None:
-        scores_bhts += of_positions
+    # None for the paper's sinusoids.
+    position_scores_bhts = position.scores(q_bthk, mask)
+    if position_scores_bhts is not None:
+        scores_bhts += position_scores_bhts
     return scores_bhts + mask.bias()
 
 
@@ -70,8 +71,8 @@ def weighted_values(
 ) -> Array:
     """The sums of the values, with the scheme's part, [b, t, h, k]."""
     y_bthk = jnp.einsum("bhts,bshk->bhtk", weights_bhts, kv.v_bshk).swapaxes(1, 2)
-    of_positions = position.values(weights_bhts, mask)
-    return y_bthk if of_positions is None else y_bthk + of_positions
+    position_values_bthk = position.values(weights_bhts, mask)
+    return y_bthk if position_values_bthk is None else y_bthk + position_values_bthk
 
 
 def dense(
@@ -80,20 +81,6 @@ def dense(
     """Scaled dot-product attention (section 3.2.1, equation 1); softmax in float32."""
     weights_bhts = drop(attention_weights(q_bthk, kv, mask, position))
     return weighted_values(weights_bhts.astype(q_bthk.dtype), kv, mask, position)
-
-
-def single_head(scores_bts: Array, values_bsd: Array) -> tuple[Array, Array]:
-    """Attends with one head, as models before the Transformer do.
-
-    Args:
-      scores_bts: float32, with the mask's bias.
-
-    Returns:
-      The weighted sums [b, t, d], and the weights, float32 [b, t, s].
-    """
-    weights_bts = jax.nn.softmax(scores_bts)
-    weights = weights_bts.astype(values_bsd.dtype)
-    return jnp.einsum("bts,bsd->btd", weights, values_bsd), weights_bts
 
 
 # ----------------------------------------------------- multi-head attention (3.2.2)
@@ -309,9 +296,9 @@ def restricted(
     def nearby(x: Array, padding: int = 0) -> Array:
         """[b, length, ...] -> [b count, keys, ...]: the blocks around each block."""
         x = blocks(x, size, padding)
-        more = [(0, 0)] * x.ndim
-        more[1] = (1, 1)
-        padded = jnp.pad(x, more, constant_values=padding)
+        pad_widths = [(0, 0)] * x.ndim
+        pad_widths[1] = (1, 1)
+        padded = jnp.pad(x, pad_widths, constant_values=padding)
         shifted = [padded[:, 1 + side : 1 + side + count] for side in sides]
         return as_rows(jnp.concatenate(shifted, axis=2))
 
@@ -337,9 +324,9 @@ def restricted_weights(
 
 def blocks(x: Array, size: int, padding: int = 0) -> Array:
     """Splits [b, length, ...] into [b, blocks, size, ...], padding the last block."""
-    more = [(0, 0)] * x.ndim
-    more[1] = (0, -x.shape[1] % size)
-    x = jnp.pad(x, more, constant_values=padding)
+    pad_widths = [(0, 0)] * x.ndim
+    pad_widths[1] = (0, -x.shape[1] % size)
+    x = jnp.pad(x, pad_widths, constant_values=padding)
     return x.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 

@@ -3,8 +3,7 @@
 Shape suffixes: b batch, n beams, s source, t target, h heads, k head width.
 """
 
-import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +37,9 @@ class Cache(NamedTuple):
         """Returns the cache with room for `room` positions."""
 
         def grow(x: Array, axis: int) -> Array:
-            more = [(0, 0)] * x.ndim
-            more[axis] = (0, room - x.shape[axis])
-            return jnp.pad(x, more)
+            pad_widths = [(0, 0)] * x.ndim
+            pad_widths[axis] = (0, room - x.shape[axis])
+            return jnp.pad(x, pad_widths)
 
         kvs = jax.tree.map(lambda x: grow(x, 3), self.kvs)
         return self._replace(kvs=kvs, row_bnt=grow(self.row_bnt, 2))
@@ -60,22 +59,22 @@ class LayerCache(NamedTuple):
           storage order, [b, h, n, room, k].
         """
 
-        def put(old_bhntk, new_bnhk):
+        def write(old_bhntk, new_bnhk):
             new_bhntk = new_bnhk.swapaxes(1, 2)[:, :, :, None]
             return jax.lax.dynamic_update_slice_in_dim(
                 old_bhntk, new_bhntk, self.position, axis=3
             )
 
-        def put_all():
-            return jax.tree.map(put, self.kv, new)
+        def write_all():
+            return jax.tree.map(write, self.kv, new)
 
         if target_device().platform == "cpu":
             # Always true, but XLA does not know. Without the condition it would update
             # a second array, in the reader's layout, and copy all values three times.
             # On a GPU it would do so with the condition, and wait for the host.
-            stored = jax.lax.cond(self.position >= 0, put_all, lambda: self.kv)
+            stored = jax.lax.cond(self.position >= 0, write_all, lambda: self.kv)
         else:
-            stored = put_all()
+            stored = write_all()
         # For attention, the rows of all hypotheses are one row of n * room keys. `Mask`
         # selects those of each hypothesis.
 
@@ -84,27 +83,6 @@ class LayerCache(NamedTuple):
             return x_bhntk.reshape(b, h, n * t, k).swapaxes(1, 2)
 
         return jax.tree.map(in_one_row, stored), stored
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class States:
-    """State of hypotheses that does not grow with their length; moving copies it."""
-
-    arrays: Any  # a pytree, leaves [b, n, ...]
-
-    def moved(self, parent_bn: Array) -> "States":
-        """Moves hypotheses `parent_bn` to rows 0, 1, ..."""
-
-        def move(x: Array) -> Array:
-            index = parent_bn.reshape(*parent_bn.shape, *[1] * (x.ndim - 2))
-            return jnp.take_along_axis(x, index, axis=1)
-
-        return dataclasses.replace(self, arrays=jax.tree.map(move, self.arrays))
-
-    def grown(self, room: int) -> "States":
-        """Returns the state itself: its size does not depend on the steps."""
-        return self
 
 
 class Memory(NamedTuple):

@@ -83,12 +83,7 @@ class Embedding(nnx.Module):
         rng: DropoutRng | None,
         limit: int | None = None,
     ) -> Array:
-        """Embeds target tokens, [b, t, d].
-
-        Args:
-          position: the scheme of the decoder.
-          limit: all positions are below this static number; by default t.
-        """
+        """Embeds target tokens, [b, t, d]; positions are below `limit`, or below t."""
         limit = tokens_bt.shape[1] if limit is None else limit
         return self._embed(self.tokens, tokens_bt, at, position, rng, limit)
 

@@ -1,7 +1,7 @@
 """Fused attention kernels of libraries: the weights are never stored in memory.
 
 Each kernel computes `attention.dense` (equation 1, softmax in float32) for the arrays
-that its `_supports` function accepts.
+that `kernel_for` gives it.
 Shape suffixes: b batch, t queries, s keys, h heads, k head width.
 """
 
@@ -106,8 +106,8 @@ def flash(q_bthk: Array, kv, mask, scores=None) -> Array:
     axes = [("batch", "length", "heads", "head")] * 3 + [("batch", "length")] * 2
     if scores is not None:
         # The kernel wants those of all rows and heads; it scales them as it does q k^T.
-        rows_heads = q_bthk.shape[0], q_bthk.shape[2]
-        scores = jnp.broadcast_to(scores, (*rows_heads, *scores.shape[2:]))
+        b, _, h, _ = q_bthk.shape
+        scores = jnp.broadcast_to(scores, (b, h, *scores.shape[2:]))
         arrays.append(scores * q_bthk.shape[-1] ** 0.5)
         axes.append(("batch", "heads", "length", "length"))
     # Manual axes: this is already inside a `shard_map`.

@@ -17,9 +17,7 @@ from jax import Array
 from t2t_jax.config import ModelConfig
 from t2t_jax.model.products import Weight, product
 from t2t_jax.parallel.mesh import (
-    batch_shards,
     constrain,
-    gather,
     has_bfloat16,
     target_device,
 )
@@ -28,19 +26,14 @@ Parameters = dict[str, Any]  # nested; the leaves are float32 arrays
 
 
 def named(rng: Array, *names: str | int) -> Array:
-    """Derives the random key of a part of a model from the part's name.
-
-    Args:
-      rng: the key of the whole.
-      names: unique in the whole, such as "encoder", 3.
-    """
+    """Derives the random key of a part from that of the whole, by its `names` in it."""
     # By number, keys meet: `split(rng)[1]` is `fold_in(rng, 1)`.
     path = "/".join(map(str, names))
     return jax.random.fold_in(rng, zlib.crc32(path.encode()))
 
 
 def weight(rng: Array, inputs: dict[str, int], outputs: dict[str, int]) -> nnx.Param:
-    """A Glorot-uniform weight whose dicts give both its shape and its axis names.
+    """A Glorot-uniform weight; the dicts give its axes, by name, and their sizes.
 
     Products sum over its `inputs`: multiply by `product` (`model/products.py`).
     """
@@ -103,14 +96,14 @@ def dropout(x: Array, rate: float, rng: DropoutRng | None) -> Array:
     if rng is None or rate == 0:
         return x
     threshold = min(round(rate * 2**32), 2**32 - 1)
-    kept = random_bits(rng, x.shape[1:]) >= jnp.uint32(threshold)
-    return jnp.where(kept, times(x, 2**32 / (2**32 - threshold)), 0)
+    keep = random_bits(rng, x.shape[1:]) >= jnp.uint32(threshold)
+    return jnp.where(keep, times(x, 2**32 / (2**32 - threshold)), 0)
 
 
 def times(x: Array, factor: float) -> Array:
     """Multiplies by a Python number that bfloat16 would round by up to 0.2%."""
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    return (wide * factor).astype(x.dtype)
+    x_float32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return (x_float32 * factor).astype(x.dtype)
 
 
 def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
@@ -121,13 +114,13 @@ def random_bits(rng: DropoutRng, shape: tuple[int, ...]) -> Array:
     element-wise, so XLA fuses it into the operation that reads it, and each device
     computes only the bits of its own rows.
     """
-    first, second = jax.random.key_data(rng.key)[:2]
+    key0, key1 = jax.random.key_data(rng.key)[:2]
     size = math.prod(shape)
     rows = rng.row_b.astype(jnp.uint32).reshape(-1, *[1] * len(shape))
     # The index of each element in the global batch, modulo 2^32.
     x = jax.lax.iota(jnp.uint32, size).reshape(shape) + rows * jnp.uint32(size)
-    x = (x + first) * jnp.uint32(0x9E3779B9)  # 2^32 / the golden ratio
-    x = (x ^ (x >> 16) ^ second) * jnp.uint32(0x85EBCA6B)
+    x = (x + key0) * jnp.uint32(0x9E3779B9)  # 2^32 / the golden ratio
+    x = (x ^ (x >> 16) ^ key1) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
@@ -183,7 +176,7 @@ def _narrow_forward(x_btd, scale_d, bias_d, centred, epsilon):
 
 def _narrow_backward(centred, epsilon, stored, tangent_btd):
     x_btd, scale_d, bias_d = stored
-    each = 1 / x_btd.shape[-1]  # a product is cheaper than a quotient
+    inverse_width = 1 / x_btd.shape[-1]  # a product is cheaper than a quotient
     # Barriers, or XLA would store what the forward pass computed, and the product below
     # whose sum is the gradient of the scale.
     x = jax.lax.optimization_barrier(x_btd).astype(jnp.float32)
@@ -191,22 +184,22 @@ def _narrow_backward(centred, epsilon, stored, tangent_btd):
     # 2^8 times their deviation: of the 24 bits of float32, at most 16 cancel.
     sums = x.sum(-1, keepdims=True), jnp.square(x).sum(-1, keepdims=True)
     total_bt1, squares_bt1 = jax.lax.optimization_barrier(sums)
-    mean_bt1 = total_bt1 * each if centred else jnp.zeros_like(total_bt1)
-    variance_bt1 = squares_bt1 * each - jnp.square(mean_bt1)
+    mean_bt1 = total_bt1 * inverse_width if centred else jnp.zeros_like(total_bt1)
+    variance_bt1 = squares_bt1 * inverse_width - jnp.square(mean_bt1)
     inverse_bt1 = jax.lax.rsqrt(variance_bt1 + epsilon)
     unit_btd = (x - mean_bt1) * inverse_bt1
     tangent_btd = tangent_btd.astype(jnp.float32)
     scaled_btd = tangent_btd * scale_d
-    along_bt1 = (scaled_btd * unit_btd).sum(-1, keepdims=True) * each
+    along_bt1 = (scaled_btd * unit_btd).sum(-1, keepdims=True) * inverse_width
     gradient_btd = scaled_btd - unit_btd * along_bt1
     if centred:
-        gradient_btd -= scaled_btd.sum(-1, keepdims=True) * each
+        gradient_btd -= scaled_btd.sum(-1, keepdims=True) * inverse_width
     gradient_btd = (gradient_btd * inverse_bt1).astype(x_btd.dtype)
     # One reduction, which a GPU also ends in one kernel.
     gradient_d, total_d = jax.lax.reduce(
         (tangent_btd * unit_btd, tangent_btd),
         (jnp.float32(0), jnp.float32(0)),
-        lambda some, more: (some[0] + more[0], some[1] + more[1]),
+        lambda totals, terms: (totals[0] + terms[0], totals[1] + terms[1]),
         (0, 1),
     )
     return gradient_btd, gradient_d, None if bias_d is None else total_d
@@ -322,24 +315,6 @@ def rematerialized(
     return jax.checkpoint(layer, policy=REMAT[config.remat])
 
 
-def gathered(module: nnx.Module) -> nnx.Module:
-    """Returns a module whose weights each device has whole along `fsdp`, for a loop.
-
-    A device then gathers them once, and not in every step. And XLA's partitioner
-    computes wrong gradients of loops over weights that are divided along `fsdp`, if
-    `data` and `tensor` have several devices, too (seen in JAX 0.10).
-    """
-    if batch_shards() == 1:
-        return module
-    definition, state = nnx.split(module)
-    whole = jax.tree.map(
-        lambda weight: weight.replace(gather(weight[...], weight.get_metadata("axes"))),
-        state,
-        is_leaf=lambda x: isinstance(x, nnx.Variable),
-    )
-    return nnx.merge(definition, whole)
-
-
 def project(x_btd: Array, table_vd: Weight, bias_v: Array | None) -> Array:
     """Returns logits, float32 [b, t, v]: the output layer of every model (section 3.4).
 
@@ -363,22 +338,3 @@ def compute_dtype(config: ModelConfig) -> jnp.dtype:
         return jnp.dtype(config.dtype)
     native = has_bfloat16(jax.devices()[0])
     return jnp.dtype(jnp.bfloat16 if native else jnp.float32)
-
-
-def windows(x_btd: Array, segment_bt: Array, offsets: tuple[int, ...]) -> Array:
-    """Returns the neighbours of each token, [b, t, k, d]: tap i is `offsets[i]` away.
-
-    A neighbour outside the row or in another sentence is zeros, as if each sentence
-    were padded with zeros.
-    """
-    t = x_btd.shape[1]
-    before, after = max(0, -min(offsets)), max(0, max(offsets))
-    x_btd = jnp.pad(x_btd, ((0, 0), (before, after), (0, 0)))
-    # -1 differs from every segment, also from that of padding.
-    around_bt = jnp.pad(segment_bt, ((0, 0), (before, after)), constant_values=-1)
-    taps = []
-    for offset in offsets:
-        near = slice(before + offset, before + offset + t)
-        same_bt = around_bt[:, near] == segment_bt
-        taps.append(jnp.where(same_bt[..., None], x_btd[:, near], 0.0))
-    return jnp.stack(taps, axis=2)

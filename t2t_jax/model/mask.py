@@ -29,11 +29,6 @@ class Tokens(NamedTuple):
         """The tokens of a batch on the `source` or `target` side."""
         return cls(batch[f"{side}_segment"], batch[f"{side}_position"])
 
-    @classmethod
-    def at_step(cls, token_bn: Array, position: Array | int) -> "Tokens":
-        """The newest tokens of hypotheses, each in segment 1 of its row."""
-        return cls(jnp.ones_like(token_bn), jnp.full_like(token_bn, position))
-
 
 # `causal`, `aligned` and `within` are static metadata: as array leaves they would be
 # traced by jax.checkpoint, and `kernel_for` could not see them.
@@ -50,8 +45,8 @@ class Mask:
       only_bts: None, or bool: further restricts the keys. Decoding needs it, since the
         keys of all hypotheses of a sentence are in one row.
       causal: a query attends only to keys at its own position and before.
-      aligned: query i and key i are the same token, and a sentence's tokens stand one
-        after another. Fused kernels and blocks of neighbours need this.
+      aligned: query i and key i are the same token, and a sentence's tokens are
+        consecutive. Fused kernels and blocks of neighbours need this.
       within: None, or the largest distance of a key from its query.
     """
 

@@ -87,7 +87,7 @@ def build(
     kind = config.variant("kind")
     _check_unused(config)
     return from_constructor(
-        lambda rng: products.of_config(
+        lambda rng: products.with_products(
             kind(config, vocab_size, rng, source_vocab_size), config
         )
     )
@@ -139,7 +139,7 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
     abstract = nnx.eval_shape(make, jax.random.key(0))
     definition, state = nnx.split(abstract)
 
-    def noted(name: str) -> Parameters:
+    def metadata(name: str) -> Parameters:
         values = jax.tree.map(
             lambda variable: variable.get_metadata(name, ()),
             state,
@@ -151,8 +151,8 @@ def from_constructor(make: Callable[[Array], Architecture]) -> Model:
         definition,
         init,
         nnx.to_pure_dict(state),
-        noted("axes"),
-        noted("summed"),
+        metadata("axes"),
+        metadata("summed"),
         packs=abstract.packs,
         predicts=abstract.predicts,
         generates=abstract.generates,

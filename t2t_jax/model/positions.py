@@ -45,7 +45,7 @@ class Position(nnx.Module):
         Args:
           config: `config.model`, with the sizes of the stack. A scheme's options are
             `config.own_options(Scheme)`.
-          causal: True for a decoder, whose keys never stand after the query.
+          causal: True for a decoder, whose keys never come after the query.
           rng: for initial weights.
         """
 
@@ -143,17 +143,17 @@ class Sinusoid(Position):
                 f"config.model.width={config.width} is odd; sinusoidal positions come "
                 "in pairs of sine and cosine, so choose an even width"
             )
-        self.own = config.own_options(Sinusoid)
+        self.options = config.own_options(Sinusoid)
 
     def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
-        own = self.own
+        options = self.options
         table_pd = sinusoids(
-            limit + own.position_offset,
+            limit + options.position_offset,
             x_btd.shape[-1],
-            own.sinusoid_layout,
-            own.sinusoid_spacing,
+            options.sinusoid_layout,
+            options.sinusoid_spacing,
         )
-        return x_btd + jnp.asarray(table_pd[own.position_offset :])[at.position]
+        return x_btd + jnp.asarray(table_pd[options.position_offset :])[at.position]
 
 
 class Learned(Position):
@@ -179,13 +179,13 @@ class Learned(Position):
     def embed(self, x_btd: Array, at: Tokens, limit: int) -> Array:
         if limit > self.config.max_positions:
             # A model may have learned positions whatever `positions` says.
-            other = ""
+            hint = ""
             if self.config.positions == "learned":
-                other = ", or use config.model.positions='sinusoid'"
+                hint = ", or use config.model.positions='sinusoid'"
             raise UserError(
                 f"a row of {limit} tokens, but config.model.max_positions="
                 f"{self.config.max_positions}; there are no learned positions beyond "
-                f"it: shorten the rows or raise it{other}"
+                f"it: shorten the rows or raise it{hint}"
             )
         # Gathered along d first, as the embeddings are.
         table_pd = constrain(self.table[...], "positions", "features")
@@ -228,8 +228,8 @@ class Rotary(Position):
 def _turned(x: Array, cos: Array, sin: Array) -> Array:
     """Rotates pairs of neighbouring features of [b, t, h, k]; angles [b, t, 1, k/2]."""
     pairs = x.reshape(*x.shape[:-1], -1, 2)
-    one, two = pairs[..., 0], pairs[..., 1]
-    turned = jnp.stack([one * cos - two * sin, one * sin + two * cos], axis=-1)
+    even, odd = pairs[..., 0], pairs[..., 1]
+    turned = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1)
     return turned.reshape(x.shape)
 
 
@@ -260,8 +260,8 @@ class Relative(Position):
         relative_values: bool = field(True)
 
     def __init__(self, config: ModelConfig, causal: bool, rng: Array):
-        own = config.own_options(Relative)
-        self.clip, self.with_values = own.relative_clip, own.relative_values
+        options = config.own_options(Relative)
+        self.clip, self.with_values = options.relative_clip, options.relative_values
         self.key = self._table(named(rng, "key"), config.width_of_head)
         if self.with_values:
             self.value = self._table(named(rng, "value"), config.width_of_value)
@@ -306,9 +306,9 @@ class T5(Position):
         t5_distance: int = field(128, low=2)
 
     def __init__(self, config: ModelConfig, causal: bool, rng: Array):
-        own = config.own_options(T5)
+        options = config.own_options(T5)
         self.causal = causal
-        self.buckets, self.farthest = own.t5_buckets, own.t5_distance
+        self.buckets, self.farthest = options.t5_buckets, options.t5_distance
         if self.farthest <= (self.buckets if causal else self.buckets // 2) // 2:
             raise UserError(
                 f"config.model.options.t5_distance={self.farthest} is too small for "
@@ -322,21 +322,23 @@ class T5(Position):
 
     def bucket(self, distance: Array) -> Array:
         """Returns the bucket of each distance (key minus query)."""
-        count, first = self.buckets, 0
+        count, offset = self.buckets, 0
         if not self.causal:  # half of the buckets for keys after the query
             count //= 2
-            first = jnp.where(distance > 0, count, 0)
-            far = jnp.abs(distance)
+            offset = jnp.where(distance > 0, count, 0)
+            span = jnp.abs(distance)
         else:
-            far = jnp.maximum(-distance, 0)
+            span = jnp.maximum(-distance, 0)
         # A constant table: logarithms of devices differ where a bucket begins.
         exact = count // 2
-        far_p = np.arange(self.farthest + 1)
-        log_p = np.log(np.maximum(far_p, exact) / exact) / np.log(self.farthest / exact)
+        span_p = np.arange(self.farthest + 1)
+        log_p = np.log(np.maximum(span_p, exact) / exact) / np.log(
+            self.farthest / exact
+        )
         # float32 rounds the errors of float64 away, which would end below an integer.
         large_p = exact + (log_p * (count - exact)).astype(np.float32).astype(int)
-        bucket_p = np.where(far_p < exact, far_p, np.minimum(large_p, count - 1))
-        return first + jnp.asarray(bucket_p)[jnp.minimum(far, self.farthest)]
+        bucket_p = np.where(span_p < exact, span_p, np.minimum(large_p, count - 1))
+        return offset + jnp.asarray(bucket_p)[jnp.minimum(span, self.farthest)]
 
     def scores(self, q_bthk: Array, mask: Mask) -> Array:
         bias_btsh = self.table[...][self.bucket(mask.distance())]

@@ -2,7 +2,8 @@
 
 A weight says by its type how it is multiplied: an array in the dtype of the
 activations; `Rounded` with operands in bfloat16, if `config.model.products` says so
-(`of_config`); `Int8` with operands in int8, in models that only decode (`quantized`).
+(`with_products`); `Int8` with operands in int8, in models that only decode
+(`quantized`).
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.parallel.mesh import target_device
 
 
-class _OfWeight:
+class _WeightLike:
     """A weight and more; its shape and type are those of `weight`."""
 
     weight: Any
@@ -37,7 +38,7 @@ class _OfWeight:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rounded(_OfWeight):
+class Rounded(_WeightLike):
     """A weight whose products with float32 activations have operands in bfloat16.
 
     Sums are float32, and so is the gradient by the weight, which is that of a float32
@@ -109,8 +110,8 @@ class Transposed:
 
     @property
     def _original(self) -> Array:
-        last = range(-len(self.summed), 0)
-        return jnp.moveaxis(self.values, tuple(last), self.summed)
+        axes = range(-len(self.summed), 0)
+        return jnp.moveaxis(self.values, tuple(axes), self.summed)
 
     def astype(self, dtype) -> "Transposed":
         return Transposed(self.values.astype(dtype), self.summed)
@@ -124,7 +125,7 @@ class Transposed:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Converted(_OfWeight):
+class Converted(_WeightLike):
     """A weight with a copy in the type of the activations, made once.
 
     In a loop XLA would convert the weight again in every step.
@@ -134,8 +135,8 @@ class Converted(_OfWeight):
     copy: Array
 
     def astype(self, dtype) -> Array:
-        same = dtype == self.copy.dtype
-        return self.copy if same else self.weight.astype(dtype)
+        matches = dtype == self.copy.dtype
+        return self.copy if matches else self.weight.astype(dtype)
 
     def __jax_array__(self) -> Array:
         return self.weight
@@ -146,7 +147,7 @@ class Converted(_OfWeight):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Collected(_OfWeight):
+class Collected(_WeightLike):
     """A table whose gradients are added up on each device before devices sum them.
 
     A use adds its gradient on each of the g devices that share the batch to that of
@@ -171,15 +172,15 @@ def transposed(parameters: Any, summed: Any) -> Any:
       summed: of the `Model`.
     """
 
-    def of(x: Array, axes: tuple[int, ...]):
-        last = tuple(range(x.ndim - len(axes), x.ndim))
-        if not axes or axes == last:
+    def transpose(x: Array, axes: tuple[int, ...]):
+        last_axes = tuple(range(x.ndim - len(axes), x.ndim))
+        if not axes or axes == last_axes:
             return x
         # By NumPy: JAX would compile a program for each shape.
-        values = np.moveaxis(np.asarray(x), axes, last)
+        values = np.moveaxis(np.asarray(x), axes, last_axes)
         return Transposed(np.ascontiguousarray(values), axes)
 
-    return jax.tree.map(of, parameters, summed)
+    return jax.tree.map(transpose, parameters, summed)
 
 
 def converted(parameters: Any, summed: Any, dtype: jnp.dtype) -> Any:
@@ -195,12 +196,10 @@ def converted(parameters: Any, summed: Any, dtype: jnp.dtype) -> Any:
 def quantized(parameters: Any, summed: Any) -> Any:
     """Rounds the weights of products to `Int8`, symmetrically; others stay as they are.
 
-    Args:
-      parameters: a tree of arrays.
-      summed: of the `Model`.
+    Arguments as for `transposed`.
     """
 
-    def of(x: np.ndarray, axes: tuple[int, ...]):
+    def quantize(x: np.ndarray, axes: tuple[int, ...]):
         if not axes:
             return x
         largest = np.abs(x := np.asarray(x, np.float32)).max(axes, keepdims=True)
@@ -208,7 +207,7 @@ def quantized(parameters: Any, summed: Any) -> Any:
         values = np.rint(x / scale).astype(np.int8)
         return Int8(values, scale.squeeze(axes), axes)
 
-    return jax.tree.map(of, parameters, summed)
+    return jax.tree.map(quantize, parameters, summed)
 
 
 def factor(weight: "nnx.Param | Weight") -> Weight:
@@ -255,12 +254,12 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
     If batch and length stay two axes, XLA stores for each gradient of a weight a
     transposed copy on a CPU, and computes what it copies anew.
     """
-    of_x, of_weight, output = re.split(",|->", equation)
-    n = len({*of_x} & {*of_weight} - {*output})
+    x_axes, weight_axes, output_axes = re.split(",|->", equation)
+    n = len({*x_axes} & {*weight_axes} - {*output_axes})
     if (
         target_device().platform != "cpu"
-        or of_x[-n:] != of_weight[:n]
-        or of_x[:-n] + of_weight[n:] != output
+        or x_axes[-n:] != weight_axes[:n]
+        or x_axes[:-n] + weight_axes[n:] != output_axes
     ):
         return jnp.einsum(equation, x, weight, preferred_element_type=dtype)
     matrix = weight.reshape(math.prod(weight.shape[:n]), -1)
@@ -269,12 +268,12 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
 
 
 def _transposed(equation: str, x: Array, weight: Transposed, dtype: Any) -> Array:
-    of_x, of_weight, output = re.split(",|->", equation)
-    summed = [of_weight[axis] for axis in weight.summed]
-    kept = "".join(axis for axis in of_weight if axis not in summed)
-    stored = kept + "".join(summed)
+    x_axes, weight_axes, output_axes = re.split(",|->", equation)
+    summed = [weight_axes[axis] for axis in weight.summed]
+    outputs = "".join(axis for axis in weight_axes if axis not in summed)
+    stored = outputs + "".join(summed)
     n = len(summed)
-    if of_x[-n:] != stored[-n:] or of_x[:-n] + kept != output:
+    if x_axes[-n:] != stored[-n:] or x_axes[:-n] + outputs != output_axes:
         raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
     # Two matrices: with more axes XLA would choose another order.
     values = weight.values
@@ -302,8 +301,8 @@ def _forward(equation, x, weight):
 
 def _backward(equation, factors, grad):
     x, weight = factors
-    of_x, of_weight, output = re.split(",|->", equation)
-    grad_x = _rounded(f"{output},{of_weight}->{of_x}", grad, weight)
+    x_axes, weight_axes, output_axes = re.split(",|->", equation)
+    grad_x = _rounded(f"{output_axes},{weight_axes}->{x_axes}", grad, weight)
     transposed = jax.linear_transpose(lambda w: _multiply(equation, x, w), weight)
     return grad_x, *transposed(grad)
 
@@ -319,9 +318,9 @@ def quantized_rows(x: Array, axes: int) -> tuple[Array, Array]:
 
 
 def _int8(equation: str, x: Array, weight: Int8) -> Array:
-    of_x, of_weight, output = re.split(",|->", equation)
-    summed = [of_weight[axis] for axis in weight.summed]
-    if not (of_x.endswith("".join(summed)) and set(summed).isdisjoint(output)):
+    x_axes, weight_axes, output_axes = re.split(",|->", equation)
+    summed = [weight_axes[axis] for axis in weight.summed]
+    if not (x_axes.endswith("".join(summed)) and set(summed).isdisjoint(output_axes)):
         raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
     # Each row by itself: what shares the batch does not change it.
     rows, scale = quantized_rows(x.astype(jnp.float32), len(summed))
@@ -330,7 +329,7 @@ def _int8(equation: str, x: Array, weight: Int8) -> Array:
     return y * scale * weight.scale
 
 
-def of_config(module: nnx.Module, config: ModelConfig) -> nnx.Module:
+def with_products(module: nnx.Module, config: ModelConfig) -> nnx.Module:
     """Returns the module, with the products of `config.products`."""
     if config.products == "bfloat16":
         for _, node in nnx.iter_graph(module):

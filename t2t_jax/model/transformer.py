@@ -162,14 +162,14 @@ class Transformer(Architecture):
         mask = Mask(at, at, causal=True, aligned=True)  # only to itself and before
         source_mask = Mask(at, memory.at)  # to all of the same sentence's source
         layers = with_positions(self.decoder, positions)
-        of_layers = zip(layers, memory.kvs, rngs, strict=True)
-        for number, (layer, kv, layer_rng) in enumerate(of_layers):
+        layer_inputs = zip(layers, memory.kvs, rngs, strict=True)
+        for number, (layer, kv, layer_rng) in enumerate(layer_inputs):
             traced = trace is not None and trace.layer in (None, number)
-            of_layer = trace if traced else None
+            layer_trace = trace if traced else None
             # A checkpointed function cannot append to the lists of a trace.
             if not traced:
                 layer = rematerialized(layer, self.config, layer_rng)
-            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, of_layer)
+            x_btd, _ = layer(x_btd, None, mask, kv, source_mask, layer_rng, layer_trace)
             if traced:
                 trace.add_output(self.decoder_norm(x_btd))
         return self.decoder_norm(x_btd)
@@ -207,14 +207,14 @@ class Transformer(Architecture):
             2,
         )
         # True where row m stores position t of hypothesis n; later positions are empty.
-        mine_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
-        mine_bnmt &= jnp.arange(room) <= position
+        stored_bnmt = row_bnt[:, :, None] == jnp.arange(n)[:, None]
+        stored_bnmt &= jnp.arange(room) <= position
         # All tokens are in segment 1; `only_bts` alone decides.
         ones_bs = jnp.ones((b, n * room), jnp.int32)
         position_bn = jnp.broadcast_to(cache.length_b[:, None], (b, n))
         at = Tokens(ones_bs[:, :n], position_bn)
         key_position_bs = jnp.broadcast_to(jnp.tile(jnp.arange(room), n), ones_bs.shape)
-        mask = Mask(at, Tokens(ones_bs, key_position_bs), mine_bnmt.reshape(b, n, -1))
+        mask = Mask(at, Tokens(ones_bs, key_position_bs), stored_bnmt.reshape(b, n, -1))
         source_mask = Mask(at, memory.at)
         x_bnd = self.embedding.target(token_bn, at, positions[0], None, limit=room)
         kvs = []

@@ -70,15 +70,15 @@ def make_mesh(
     sizes = dataclasses.asdict(config)
     # An axis of -1 gets the devices that remain.
     fixed = math.prod(size for size in sizes.values() if size > 0)
-    rest, remainder = divmod(len(devices), fixed)
-    if remainder or (rest != 1 and -1 not in sizes.values()):
+    remaining, remainder = divmod(len(devices), fixed)
+    if remainder or (remaining != 1 and -1 not in sizes.values()):
         named = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 0)
         raise UserError(
             f"config.mesh has {named} = {fixed} devices, but {len(devices)} are "
             "available; the axis sizes have to multiply to the number of devices, and "
             "one of them may be -1, for the rest"
         )
-    shape = tuple(rest if sizes[axis] == -1 else sizes[axis] for axis in AXES)
+    shape = tuple(remaining if sizes[axis] == -1 else sizes[axis] for axis in AXES)
     # Auto lets XLA propagate shardings; JAX's default, Explicit, makes them part of
     # every array's type.
     return jax.make_mesh(
@@ -228,7 +228,7 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
         return constrain(sharded.sum(0), *axes)
     # Written out, since XLA sums everything on every device before each keeps its part.
 
-    def of_device(partial_1vd):
+    def device_sum(partial_1vd):
         part_vd = jax.lax.psum_scatter(
             partial_1vd.sum(0), "fsdp", scatter_dimension=1, tiled=True
         )
@@ -236,7 +236,7 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
 
     shape = partial_gvd.shape
     return jax.shard_map(
-        of_device,
+        device_sum,
         in_specs=_spec(sizes, ("batch", "vocab", "features"), shape),
         out_specs=_spec(sizes, axes, shape[1:]),
     )(sharded)

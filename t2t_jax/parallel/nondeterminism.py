@@ -36,10 +36,10 @@ def _folder() -> Path | None:
     """Where JAX lets XLA keep its choices; None if nowhere."""
     from jax import config
 
-    kept = config.jax_persistent_cache_enable_xla_caches or ""
+    caches = config.jax_persistent_cache_enable_xla_caches or ""
     if not config.jax_enable_compilation_cache or not config.jax_compilation_cache_dir:
         return None
-    if kept != "all" and AUTOTUNING not in kept:
+    if caches != "all" and AUTOTUNING not in caches:
         return None
     return Path(config.jax_compilation_cache_dir) / AUTOTUNING
 
@@ -60,6 +60,6 @@ def kernel_choices() -> str:
     return " ".join(hashes)
 
 
-def keeps_kernel_choices(before: str) -> bool:
+def keeps_kernel_choices(choices: str) -> bool:
     """True if all that `kernel_choices` once returned is still so; more may be new."""
-    return {*before.split()} <= {*kernel_choices().split()}
+    return {*choices.split()} <= {*kernel_choices().split()}

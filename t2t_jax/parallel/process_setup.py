@@ -62,8 +62,8 @@ def keep_freed_memory() -> bool:
         # return larger blocks all the same.
         _M_ARENA_MAX: 1,
     }
-    taken = [mallopt(parameter, value) for parameter, value in settings.items()]
-    return all(taken)
+    accepted = [mallopt(parameter, value) for parameter, value in settings.items()]
+    return all(accepted)
 
 
 def skip_absent_tpu() -> None:

@@ -71,8 +71,10 @@ def exchange(name: str, value: Json, timeout: float = TIMEOUT) -> list[Json]:
     _send(f"{prefix}/{index()}", json.dumps(value))
     end = time.monotonic() + timeout
     values = [
-        value if other == index() else json.loads(_receive(prefix, other, name, end))
-        for other in range(jax.process_count())
+        value
+        if process == index()
+        else json.loads(_receive(prefix, process, name, end))
+        for process in range(jax.process_count())
     ]
     # Every process has reached this round, so all have read the values of the previous
     # one: delete ours, or the store would grow without bound.
@@ -92,17 +94,19 @@ def _send(key: str, text: str) -> None:
     coordination_client().key_value_set(f"{key}/parts", str(len(parts)))
 
 
-def _receive(prefix: str, other: int, name: str, end: float) -> str:
-    left = max(1, int(1000 * (end - time.monotonic())))  # ms
-    key = f"{prefix}/{other}"
+def _receive(prefix: str, process: int, name: str, end: float) -> str:
+    milliseconds = max(1, int(1000 * (end - time.monotonic())))  # ms
+    key = f"{prefix}/{process}"
     try:
-        parts = int(coordination_client().blocking_key_value_get(f"{key}/parts", left))
+        parts = int(
+            coordination_client().blocking_key_value_get(f"{key}/parts", milliseconds)
+        )
     except Exception as e:
         if "DEADLINE_EXCEEDED" not in str(e):
             raise
         raise UserError(
-            f"process {index()} timed out waiting for process {other} at {name!r}; the "
-            f"log of process {other} may say why"
+            f"process {index()} timed out waiting for process {process} at {name!r}; "
+            f"the log of process {process} may say why"
         ) from None
     fetch = coordination_client().blocking_key_value_get_bytes
     return b"".join(fetch(f"{key}/{i}", 60_000) for i in range(parts)).decode()
@@ -110,7 +114,7 @@ def _receive(prefix: str, other: int, name: str, end: float) -> str:
 
 @contextlib.contextmanager
 def fail_together(
-    what: str, timeout: float = TIMEOUT, catch: type[Exception] = UserError
+    name: str, timeout: float = TIMEOUT, catch: type[Exception] = UserError
 ) -> Iterator[None]:
     """Makes the code inside succeed in all processes, or fail in all.
 
@@ -132,12 +136,12 @@ def fail_together(
             raise error
         return
     status = {"error": failed, "host": socket.gethostname()}
-    for other, result in enumerate(exchange(what, status, timeout)):
+    for process, result in enumerate(exchange(name, status, timeout)):
         if result["error"]:
             text = result["error"][0]
             # Process 0 prints the error; name the process if it is another one's.
-            if other and other != index():
-                text = f"process {other} on {result['host']}: {text}"
+            if process and process != index():
+                text = f"process {process} on {result['host']}: {text}"
             raise _everywhere(error or UserError(text))
 
 
@@ -147,30 +151,30 @@ def _everywhere(error: UserError) -> UserError:
     return error
 
 
-def from_first(what: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
+def from_first(name: str, make: Callable[[], Json], timeout: float = TIMEOUT) -> Json:
     """Calls `make` in process 0 only, and returns its result in all processes."""
     result = None
-    with fail_together(what, timeout):
+    with fail_together(name, timeout):
         if is_first():
             result = make()
     if not distributed():
         return result
-    return exchange(f"{what}, result", result if is_first() else None, timeout)[0]
+    return exchange(f"{name}, result", result if is_first() else None, timeout)[0]
 
 
-def bytes_from_first(what: str, make: Callable[[], bytes | None]) -> bytes | None:
+def bytes_from_first(name: str, make: Callable[[], bytes | None]) -> bytes | None:
     """`from_first` for bytes."""
 
     def text() -> str | None:
         content = make()
         return None if content is None else base64.b64encode(content).decode()
 
-    received = from_first(what, text)
+    received = from_first(name, text)
     return None if received is None else base64.b64decode(received)
 
 
 def arrays_from_first(
-    what: str, make: Callable[[], tuple[Json, Any] | None], shapes: Any
+    name: str, make: Callable[[], tuple[Json, Any] | None], shapes: Any
 ) -> tuple[Json, Any] | None:
     """`from_first` for a pair of a JSON value and a pytree of arrays, or None.
 
@@ -184,13 +188,13 @@ def arrays_from_first(
         # In a list, to distinguish a pair whose JSON value is None from no pair.
         return None if pairs[0] is None else [pairs[0][0]]
 
-    received = from_first(what, json_part, LONG_TIMEOUT)
+    received = from_first(name, json_part, LONG_TIMEOUT)
     if received is None:
         return None
     return received[0], distribute(pairs[0][1] if pairs else None, shapes)
 
 
-def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
+def stream_from_first(name: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
     """Iterates over `items()` in process 0, and yields each item in all processes.
 
     Items are JSON values other than None; tuples become lists.
@@ -201,22 +205,22 @@ def stream_from_first(what: str, items: Callable[[], Iterable[T]]) -> Iterator[T
         # A list of one item, or an empty list at the end.
         return [item for item in [next(source, None)] if item is not None]
 
-    while received := from_first(what, next_item, LONG_TIMEOUT):
+    while received := from_first(name, next_item, LONG_TIMEOUT):
         yield received[0]
 
 
-def check_same(what: str, value: Json, hint: str) -> None:
+def check_same(name: str, value: Json, hint: str) -> None:
     """Raises a UserError everywhere if any value differs from that of process 0."""
-    values = exchange(what, [socket.gethostname(), value])
-    others = [
+    values = exchange(name, [socket.gethostname(), value])
+    differing = [
         f"{i} on {host}"
-        for i, (host, theirs) in enumerate(values)
-        if theirs != values[0][1]
+        for i, (host, other_value) in enumerate(values)
+        if other_value != values[0][1]
     ]
-    if others:
+    if differing:
         raise _everywhere(
             UserError(
-                f"{what} of process {', '.join(others)} is not that of process 0 on "
+                f"{name} of process {', '.join(differing)} is not that of process 0 on "
                 f"{values[0][0]}; {hint}"
             )
         )

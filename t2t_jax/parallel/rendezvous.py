@@ -21,8 +21,12 @@ EXIT_TIMEOUT = 3600  # seconds that a finished process waits at exit for the oth
 
 # Beginnings of the variables by which JAX recognizes a cluster (jax/_src/clusters).
 CLUSTERS = (
-    *("SLURM_", "OMPI_", "KUBERNETES_", "JAX_COORDINATOR_"),
-    *("JAX_FORCE_TPU_INIT", "TPU_LIBRARY_PATH"),
+    "SLURM_",
+    "OMPI_",
+    "KUBERNETES_",
+    "JAX_COORDINATOR_",
+    "JAX_FORCE_TPU_INIT",
+    "TPU_LIBRARY_PATH",
 )
 
 
@@ -72,7 +76,9 @@ def initialize(
         )
     if not missing:
         _check(coordinator, processes, process)
-    who = f" (process {process} of {processes} at {coordinator})" if coordinator else ""
+    identity = (
+        f" (process {process} of {processes} at {coordinator})" if coordinator else ""
+    )
     hint = (
         f"Start all of them within {CONNECT_TIMEOUT} seconds, with the same "
         "--coordinator_address (reachable from each) and different values of "
@@ -80,7 +86,7 @@ def initialize(
         "--num_processes=1 to run a single process"
     )
     try:
-        with _connecting(f"error: the processes failed to connect{who}. {hint}"):
+        with _connecting(f"error: the processes failed to connect{identity}. {hint}"):
             jax.distributed.initialize(
                 coordinator_address=coordinator,
                 num_processes=processes,
@@ -105,7 +111,9 @@ def initialize(
     except Exception as e:
         if missing and "coordinator_address should be defined" in str(e):
             return  # not on a cluster that JAX knows: a single process
-        raise UserError(f"the processes failed to connect{who}: {e}. {hint}") from None
+        raise UserError(
+            f"the processes failed to connect{identity}: {e}. {hint}"
+        ) from None
 
 
 @contextlib.contextmanager

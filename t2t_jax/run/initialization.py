@@ -22,7 +22,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
 from t2t_jax.tasks.task import Task
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.training.optimizers import in_part
 from t2t_jax.training.step import initial_parameters
@@ -55,7 +55,7 @@ def check_source(config: Config) -> None:
     shapes = [model.shapes for model in models]
     free = _FREE if shapes[0] == shapes[1] else _FREE - {"model.max_positions"}
     pairs = [(data.source, data.target) for data in (parent_config.data, config.data)]
-    if not all(map(same, *pairs)):
+    if not all(map(same_language, *pairs)):
         directions = ["-".join(pair) for pair in pairs]
         say(f"{source} translates {directions[0]}, this run will {directions[1]}")
     changed = fields.differences(*map(_fixed, (parent_config, config)))

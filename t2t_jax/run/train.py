@@ -189,7 +189,7 @@ def _train(
             )
     hooks = loop.Hooks(
         evaluate=DevAnswers(task, config, vocabulary, model, dev),
-        chosen_by=loop.Choice(task.chosen_by, task.higher_is_better),
+        chosen_by=loop.DevScore(task.chosen_by, task.higher_is_better),
         initial=initialization.hook(config, model, vocabulary),
         # A new one each time: it holds an epoch, which may be much memory.
         describe=lambda batch: BatchLookup(config, pairs, vocabulary).lines(batch),
@@ -213,18 +213,19 @@ def _train(
         if explanation := memory_check.explain_out_of_memory(e, config):
             raise explanation from e
         raise
-    if outcome.first == outcome.last:  # no step was left to train
-        say(f"{workdir} is finished: {outcome.why}")
+    if outcome.first_step == outcome.last_step:  # no step was left to train
+        say(f"{workdir} is finished: {outcome.reason}")
     else:
-        say(f"finished: {outcome.why}")
+        say(f"finished: {outcome.reason}")
     every = config.train.save_every
-    if every < outcome.last and outcome.last % every:
-        scheduled = outcome.last // every * every
+    if every < outcome.last_step and outcome.last_step % every:
+        scheduled = outcome.last_step // every * every
         say(
             f"averages end at step {scheduled:,}, the last multiple of "
-            f"config.train.save_every={every}; --checkpoint=last is {outcome.last:,}"
+            f"config.train.save_every={every}; --checkpoint=last is "
+            f"{outcome.last_step:,}"
         )
-    return outcome.last
+    return outcome.last_step
 
 
 def _dev_examples(

@@ -215,12 +215,12 @@ def inverse_penalties(max_length: int, algorithm: Algorithm) -> Array:
 # ---------------------------------------------------------------------------- one step
 
 
-def never_generated(of: Any) -> tuple[int, ...]:
-    """Returns the tokens that an algorithm never generates, or one of a vocabulary.
+def never_generated(tokens: Any) -> tuple[int, ...]:
+    """Returns the tokens that are never generated, of an algorithm or a vocabulary.
 
     `eos` may also start the decoder.
     """
-    return tuple(sorted({of.bos, of.pad, *of.never} - {of.eos}))
+    return tuple(sorted({tokens.bos, tokens.pad, *tokens.never} - {tokens.eos}))
 
 
 def extensions(logits_bnv: Array, log_prob_bn: Array, banned: tuple[int, ...]):
@@ -254,8 +254,10 @@ def top_k(x_bv: Array, k: int, group: int = 128) -> tuple[Array, Array]:
     first_bk = best_bk * group
     index_bm = (first_bk[:, :, None] + jnp.arange(group)).reshape(batch, -1)
     # The last values, too few for a group, always take part in the second stage.
-    rest = jnp.broadcast_to(jnp.arange(groups * group, size), (batch, size % group))
-    index_bm = jnp.concatenate([index_bm, rest], axis=1)
+    remainder_bm = jnp.broadcast_to(
+        jnp.arange(groups * group, size), (batch, size % group)
+    )
+    index_bm = jnp.concatenate([index_bm, remainder_bm], axis=1)
     best_bk, at_bk = jax.lax.top_k(take_rows(x_bv, index_bm), k)
     return best_bk, take_rows(index_bm, at_bk)
 
@@ -295,14 +297,14 @@ def best_extensions(
         next_ = logits - highest[..., None] - log_sum[..., None] + log_prob[..., None]
         return jnp.where(log_prob[..., None] != -jnp.inf, next_, -jnp.inf)
 
-    of_rows = max_bn, log_sum_bn, log_prob_bn
-    highest_bng = scores(highest_bng, *of_rows)
+    row_terms = max_bn, log_sum_bn, log_prob_bn
+    highest_bng = scores(highest_bng, *row_terms)
     _, group_bk = jax.lax.top_k(highest_bng.reshape(b, -1), k)
     # In the order of indices, so that the second stage resolves ties like the first.
     group_bk = jnp.sort(group_bk, axis=1)
     logits_bkw = take_rows(logits_bngw.reshape(b, -1, width), group_bk)
     row_bk = group_bk // groups
-    next_bkw = scores(logits_bkw, *(take_rows(x, row_bk) for x in of_rows))
+    next_bkw = scores(logits_bkw, *(take_rows(x, row_bk) for x in row_terms))
     allowed_bkw = jnp.asarray(allowed_gw)[group_bk % groups]
     next_bkw = jnp.where(allowed_bkw, next_bkw, -jnp.inf)
     best_bk, at_bk = jax.lax.top_k(next_bkw.reshape(b, -1), k)

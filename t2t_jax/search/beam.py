@@ -97,7 +97,7 @@ class Sentences(NamedTuple):
     stopped_b: Array
 
 
-class State(NamedTuple):
+class BeamState(NamedTuple):
     """A search in progress.
 
     All leaves have leading axis [batch]; rows may be mixed with those of another state
@@ -113,7 +113,7 @@ class State(NamedTuple):
         """Sentences whose result is final: all groups have stopped."""
         return jnp.all(self.sentences.stopped_b, axis=1)
 
-    def stop(self, rows_b: Array) -> "State":
+    def stop(self, rows_b: Array) -> "BeamState":
         """Stops the search of some sentences."""
         stopped_b = self.sentences.stopped_b | rows_b[:, None]
         return self._replace(sentences=self.sentences._replace(stopped_b=stopped_b))
@@ -144,66 +144,72 @@ class BeamSearch(Algorithm):
         """The number of hypotheses of a group."""
         return self.beam // self.groups
 
-    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
+    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> BeamState:
         """Returns a state with one empty hypothesis in the first row of every group."""
         batch, width = limit_b.shape[0] * self.groups, self.width
-        kept = self.nbest if self.groups == 1 else width  # finished ones, by rule 8
+        places = self.nbest if self.groups == 1 else width  # finished ones, by rule 8
         # Only one row: equal hypotheses would fill the beam with equal extensions.
         log_prob_n = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)
         log_prob_n = log_prob_n.astype(jnp.float32)
-        nothing_bn = jnp.full((batch, kept), -jnp.inf, jnp.float32)
+        no_score_bn = jnp.full((batch, places), -jnp.inf, jnp.float32)
         sentences = Sentences(
             tokens_bnt=jnp.full((batch, width, max_length), self.pad, jnp.int32),
             token_bn=jnp.full((batch, width), self.bos, jnp.int32),
             log_prob_bn=jnp.broadcast_to(log_prob_n, (batch, width)),
             state_bnc=start_states(self._rules_of_groups(rules), batch, width),
-            finished=Hypotheses.blank(nothing_bn, max_length, self.pad),
+            finished=Hypotheses.blank(no_score_bn, max_length, self.pad),
             stopped_b=jnp.zeros(batch, bool),
         )
         limit_b = jnp.clip(limit_b, 1, max_length)
-        return State(cache, limit_b, self._by_sentence(sentences))
+        return BeamState(cache, limit_b, self._by_sentence(sentences))
 
-    def extend(self, step, state, position, rules) -> State:
+    def extend(self, step, state, position, rules) -> BeamState:
         """Extends every alive hypothesis by one token."""
-        before = self._by_group(state.sentences)
+        sentences = self._by_group(state.sentences)
         limit_b, rules = self._repeat(state.limit_b), self._rules_of_groups(rules)
         # The caches of stopped sentences change too, but nothing reads them again.
-        cache, after = self._step(step, state.cache, before, position, limit_b, rules)
-        after = where_rows(before.stopped_b, before, after)
-        return State(cache, state.limit_b, self._by_sentence(after))
+        cache, extended = self._step(
+            step, state.cache, sentences, position, limit_b, rules
+        )
+        extended = where_rows(sentences.stopped_b, sentences, extended)
+        return BeamState(cache, state.limit_b, self._by_sentence(extended))
 
     def _step(
         self,
         step: Step,
         cache: Any,
-        before: Sentences,
+        sentences: Sentences,
         position: Array,
         limit_b: Array,
         rules: Rules | None,
     ) -> tuple[Any, Sentences]:
         """The cache, and each group as if none had stopped before."""
-        max_length = before.tokens_bnt.shape[2]
+        max_length = sentences.tokens_bnt.shape[2]
         inverse_t = inverse_penalties(max_length, self)
-        token_bm = before.token_bn.reshape(-1, self.beam)
+        token_bm = sentences.token_bn.reshape(-1, self.beam)
         logits_bmv, cache = step(cache, token_bm, position)
         check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
         logits_bnv = logits_bmv.reshape(-1, self.width, logits_bmv.shape[2])
         if self.groups == 1 and rules is None:
             log_prob_bn, place_bn = best_extensions(
-                logits_bnv, before.log_prob_bn, self.beam, self.banned
+                logits_bnv, sentences.log_prob_bn, self.beam, self.banned
             )
             vocabulary = logits_bnv.shape[2]
             parent_bn, token_bn = place_bn // vocabulary, place_bn % vocabulary
         else:
-            of_hypotheses = before.log_prob_bn, before.state_bnc
             next_bnv = self.next_log_probs(
-                logits_bnv, *of_hypotheses, position, limit_b, rules
+                logits_bnv,
+                sentences.log_prob_bn,
+                sentences.state_bnc,
+                position,
+                limit_b,
+                rules,
             )
-            parent_bn, token_bn, log_prob_bn = self._select(next_bnv, before, rules)
+            parent_bn, token_bn, log_prob_bn = self._select(next_bnv, sentences, rules)
         cache = self._move_cache(cache, parent_bn)
-        tokens_bnt = take_rows(before.tokens_bnt, parent_bn)
+        tokens_bnt = take_rows(sentences.tokens_bnt, parent_bn)
         tokens_bnt = tokens_bnt.at[:, :, position].set(token_bn)
-        state_bnc = take_rows(before.state_bnc, parent_bn)
+        state_bnc = take_rows(sentences.state_bnc, parent_bn)
         if rules is not None:
             state_bnc = advance_states(rules, state_bnc, token_bn)
         length = position + 1
@@ -216,7 +222,7 @@ class BeamSearch(Algorithm):
             length_bn=jnp.full_like(token_bn, length),
             ended_bn=ended_bn,
         )
-        finished = best_finished(before.finished, ended)
+        finished = best_finished(sentences.finished, ended)
         log_prob_bn = jnp.where(ended_bn, -jnp.inf, log_prob_bn)
         # The best score that alive hypotheses can still reach: log-probabilities only
         # fall, and the penalty that divides them is largest at the limit. The bound is
@@ -231,12 +237,12 @@ class BeamSearch(Algorithm):
         )
 
     def _select(
-        self, next_bnv: Array, before: Sentences, rules: Rules | None
+        self, next_bnv: Array, sentences: Sentences, rules: Rules | None
     ) -> Selected:
         """Selects the extensions that survive, group after group (rule 6)."""
         vocabulary = next_bnv.shape[2]
         next_bgnv, state_bgnc, running_bg = self._by_sentence(
-            (next_bnv, before.state_bnc, ~before.stopped_b)
+            (next_bnv, sentences.state_bnc, ~sentences.stopped_b)
         )
         used_bv = jnp.zeros((next_bgnv.shape[0], vocabulary), jnp.float32)
         selected = []
@@ -255,8 +261,8 @@ class BeamSearch(Algorithm):
             rows_b1 = jnp.arange(token_bn.shape[0])[:, None]
             used_bv = used_bv.at[rows_b1, token_bn].add(extended_bn)
         return tuple(
-            jnp.stack(of_groups, axis=1).reshape(-1, self.width)
-            for of_groups in zip(*selected, strict=True)
+            jnp.stack(group_parts, axis=1).reshape(-1, self.width)
+            for group_parts in zip(*selected, strict=True)
         )
 
     def _move_cache(self, cache: Any, parent_bn: Array) -> Any:
@@ -292,7 +298,7 @@ class BeamSearch(Algorithm):
         return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), every)
 
     def _results_of_groups(
-        self, state: State, rules: Rules | None
+        self, state: BeamState, rules: Rules | None
     ) -> tuple[Hypotheses, Array]:
         """The hypotheses of each group, a row each, and the ranks of `fill_places`."""
         sentences = self._by_group(state.sentences)
@@ -463,8 +469,8 @@ def select_by_missing(
 
     earlier_mm = np.tri(parent_bm.shape[1], k=-1, dtype=bool)  # [m, those before m]
 
-    def pairs(test, x_bm, *more):
-        return test(x_bm[:, :, None], x_bm[:, None, :], *more)
+    def pairs(test, x_bm, *arguments):
+        return test(x_bm[:, :, None], x_bm[:, None, :], *arguments)
 
     place_bm = parent_bm * vocabulary + token_bm
     dead_bm = log_prob_bm == -jnp.inf
@@ -475,10 +481,10 @@ def select_by_missing(
     after_bmc = advance_states(rules, take_rows(state_bnc, parent_bm), token_bm)
     missing_bm = missing(rules, after_bmc)
     # A candidate's rank in its group: the number of better ones that lack as much.
-    before_bmm = pairs(jnp.less, log_prob_bm) | (
+    better_bmm = pairs(jnp.less, log_prob_bm) | (
         pairs(jnp.equal, log_prob_bm) & earlier_mm
     )
-    rank_bm = jnp.sum(before_bmm & pairs(jnp.equal, missing_bm), axis=2)
+    rank_bm = jnp.sum(better_bmm & pairs(jnp.equal, missing_bm), axis=2)
     dead_bm = log_prob_bm == -jnp.inf
     # `lexsort` sorts by its last key first: existing before dead, then the best of each
     # group, then the second best, ..., and groups that lack least first.
@@ -490,10 +496,12 @@ def select_by_missing(
     return tuple(take_rows(x, selected_bn) for x in (parent_bm, token_bm, log_prob_bm))
 
 
-def best_finished(kept: Hypotheses, new: Hypotheses) -> Hypotheses:
-    """Returns the best of two lists by score, as many as `kept` has; ties to `kept`."""
-    joint = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), kept, new)
-    _, best_bn = jax.lax.top_k(joint.score_bn, kept.score_bn.shape[1])
+def best_finished(finished: Hypotheses, ended: Hypotheses) -> Hypotheses:
+    """Returns the best of both by score, as many as `finished` has, which wins ties."""
+    joint = jax.tree.map(
+        lambda *leaves: jnp.concatenate(leaves, axis=1), finished, ended
+    )
+    _, best_bn = jax.lax.top_k(joint.score_bn, finished.score_bn.shape[1])
     return jax.tree.map(lambda leaf: take_rows(leaf, best_bn), joint)
 
 

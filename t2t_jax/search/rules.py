@@ -95,9 +95,11 @@ def missing(rules: Rules, state_bnc: Array) -> Array:
     property: a token that comes closer to one phrase may lose the beginning of another.
     """
     distance_bnc = rules.distance_s[state_bnc]
-    far = jnp.max(rules.distance_s) + 1
-    nearest_bn = jnp.min(distance_bnc, axis=2, where=distance_bnc > 0, initial=far)
-    return jnp.sum(distance_bnc > 0, axis=2) * far + nearest_bn
+    unreachable = jnp.max(rules.distance_s) + 1
+    nearest_bn = jnp.min(
+        distance_bnc, axis=2, where=distance_bnc > 0, initial=unreachable
+    )
+    return jnp.sum(distance_bnc > 0, axis=2) * unreachable + nearest_bn
 
 
 def advance_states(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:

@@ -23,7 +23,7 @@ from t2t_jax.search.algorithm import (
 from t2t_jax.search.rules import advance_states, start_states
 
 
-class State(NamedTuple):
+class SamplingState(NamedTuple):
     """Sampling in progress. All leaves have leading axis [batch]."""
 
     cache: Any
@@ -34,7 +34,7 @@ class State(NamedTuple):
     drawn: Hypotheses
     stopped_b: Array  # sentences whose hypotheses are all complete
 
-    def stop(self, rows_b: Array) -> "State":
+    def stop(self, rows_b: Array) -> "SamplingState":
         """Stops the drawing for some sentences."""
         return self._replace(stopped_b=self.stopped_b | rows_b)
 
@@ -69,7 +69,9 @@ class Sampling(Algorithm):
         """The number of hypotheses of each sentence that a step extends."""
         return self.samples
 
-    def start(self, cache, limit_b, rules=None, rng_b=None, *, max_length) -> State:
+    def start(
+        self, cache, limit_b, rules=None, rng_b=None, *, max_length
+    ) -> SamplingState:
         """Returns a state with nothing drawn; each hypothesis gets its own rng."""
         number_n = jnp.arange(self.samples)
         rng_bn = jax.vmap(
@@ -77,10 +79,10 @@ class Sampling(Algorithm):
         )(rng_b)
         return self._start(cache, limit_b, rules, rng_bn, max_length)
 
-    def _start(self, cache, limit_b, rules, rng_bn, max_length: int) -> State:
+    def _start(self, cache, limit_b, rules, rng_bn, max_length: int) -> SamplingState:
         batch, rows = rng_bn.shape
         zeros_bn = jnp.zeros((batch, rows), jnp.float32)  # the probability is 1
-        return State(
+        return SamplingState(
             cache=cache,
             limit_b=jnp.clip(limit_b, 1, max_length),
             rng_bn=rng_bn,
@@ -90,7 +92,7 @@ class Sampling(Algorithm):
             stopped_b=jnp.zeros(batch, bool),
         )
 
-    def extend(self, step, state, position, rules) -> State:
+    def extend(self, step, state, position, rules) -> SamplingState:
         """Draws one more token for every hypothesis that is not complete."""
         drawn = state.drawn
         max_length = drawn.tokens_bnt.shape[2]
@@ -147,11 +149,11 @@ class Sampling(Algorithm):
         # If the rules allow no token, every token has probability 0 and one is drawn
         # anyway, with log-probability -inf. This becomes a place without a hypothesis.
         drawn = state.drawn
-        nothing_bn = drawn.log_prob_bn == -jnp.inf
+        empty_bn = drawn.log_prob_bn == -jnp.inf
         return drawn._replace(
-            tokens_bnt=jnp.where(nothing_bn[:, :, None], self.pad, drawn.tokens_bnt),
-            length_bn=jnp.where(nothing_bn, 0, drawn.length_bn),
-            ended_bn=drawn.ended_bn & ~nothing_bn,
+            tokens_bnt=jnp.where(empty_bn[:, :, None], self.pad, drawn.tokens_bnt),
+            length_bn=jnp.where(empty_bn, 0, drawn.length_bn),
+            ended_bn=drawn.ended_bn & ~empty_bn,
         )
 
 
@@ -171,9 +173,9 @@ def _likely(
         log_prob_bnv = jnp.where(p_bnv < least_bn1, -jnp.inf, log_prob_bnv)
     if 0 < top_k < log_prob_bnv.shape[2]:
         best_bnk, token_bnk = jax.lax.top_k(log_prob_bnv, top_k)
-        nothing_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
+        unlikely_bnv = jnp.full_like(log_prob_bnv, -jnp.inf)
         log_prob_bnv = jnp.put_along_axis(
-            nothing_bnv, token_bnk, best_bnk, axis=2, inplace=False
+            unlikely_bnv, token_bnk, best_bnk, axis=2, inplace=False
         )
     if top_p < 1:
         p_bnv = jax.nn.softmax(log_prob_bnv)

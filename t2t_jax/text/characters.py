@@ -1,46 +1,24 @@
 """Classes of characters, looked up for whole arrays of code points at once.
 
-A letter's class is its script, read off its Unicode name (Python has no table of
-scripts). Classes are found when a character is first seen, so that a text costs as
-many look-ups by name as it has different characters.
+A letter's class is its script, read off its Unicode name, because Python has no table
+of scripts. Each different character of a text is looked up once.
 """
 
 import unicodedata
 
 import numpy as np
 
-# Scripts of one writing system share a class: a Japanese word mixes three of them.
+_NAMES = (
+    "Latin Greek Cyrillic Armenian Georgian Hebrew Arabic Devanagari Bengali Gujarati "
+    "Gurmukhi Tamil Telugu Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer "
+    "Ethiopic Hangul"
+)
+_HAN_AND_KANA = "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA HALFWIDTH IDEOGRAPHIC"
+# The first word of a letter's name -> its script. A Japanese word mixes three scripts.
 _SCRIPTS = {
-    "LATIN": "Latin",
+    **{script.upper(): script for script in _NAMES.split()},
     "FULLWIDTH": "Latin",
-    "GREEK": "Greek",
-    "CYRILLIC": "Cyrillic",
-    "ARMENIAN": "Armenian",
-    "GEORGIAN": "Georgian",
-    "HEBREW": "Hebrew",
-    "ARABIC": "Arabic",
-    "DEVANAGARI": "Devanagari",
-    "BENGALI": "Bengali",
-    "GUJARATI": "Gujarati",
-    "GURMUKHI": "Gurmukhi",
-    "TAMIL": "Tamil",
-    "TELUGU": "Telugu",
-    "KANNADA": "Kannada",
-    "MALAYALAM": "Malayalam",
-    "SINHALA": "Sinhala",
-    "THAI": "Thai",
-    "LAO": "Lao",
-    "TIBETAN": "Tibetan",
-    "MYANMAR": "Myanmar",
-    "KHMER": "Khmer",
-    "ETHIOPIC": "Ethiopic",
-    "HANGUL": "Hangul",
-    "CJK": "Han and kana",
-    "HIRAGANA": "Han and kana",
-    "KATAKANA": "Han and kana",
-    "KATAKANA-HIRAGANA": "Han and kana",
-    "HALFWIDTH": "Han and kana",
-    "IDEOGRAPHIC": "Han and kana",
+    **dict.fromkeys(_HAN_AND_KANA.split(), "Han and kana"),
 }
 # Names of letters that any language may use: µ, ª, º, Ω, K, and letters of formulas.
 _ANY_LANGUAGE = {

@@ -50,21 +50,21 @@ def split(text: str, language: str) -> Iterator[Span]:
     no_end = _NO_END.get(language, r"(?!)")
     spans: list[Span] = []  # the last one may go on
     # The library's time grows with the square of a text of other letters than ASCII.
-    first, size = 0, WINDOW
-    while first < len(text):
-        found = find(language, plain[first : first + size])
-        if first + size < len(text):
-            found = found[:-1]
-        elif not found:
-            found = [{"start_index": 0, "end_index": len(text) - first}]
-        for each in found:
-            begin, end = first + each["start_index"], first + each["end_index"]
+    offset, size = 0, WINDOW
+    while offset < len(text):
+        bounds = find(language, plain[offset : offset + size])
+        if offset + size < len(text):
+            bounds = bounds[:-1]
+        elif not bounds:
+            bounds = [{"start_index": 0, "end_index": len(text) - offset}]
+        for bound in bounds:
+            begin, end = offset + bound["start_index"], offset + bound["end_index"]
             if spans and regex.search(no_end, text[slice(*spans[-1])]):
                 begin = spans.pop()[0]
             spans += cut(text, (begin, end))
             yield from spans[:-1]
             spans = spans[-1:]
-        first, size = (end, WINDOW) if found else (first, 2 * size)
+        offset, size = (end, WINDOW) if bounds else (offset, 2 * size)
     yield from spans
 
 
@@ -81,8 +81,8 @@ def split_long(text: str, fits: Callable[[str], bool]) -> list[Span]:
         return cut(text, (0, len(text)))
 
     def smaller(span: Span) -> list[Span]:
-        for last in range(1, 4):
-            words = cut(text, span, "|".join(_BREAKS[1 : last + 1]))
+        for level in range(1, 4):
+            words = cut(text, span, "|".join(_BREAKS[1 : level + 1]))
             if all(map(fit, words)):
                 return words
         cuts = [[w] if fit(w) else cut(text, w, _BREAKS[4]) for w in words]
@@ -102,13 +102,13 @@ def packed(atoms: list[Span], fit: Callable[[Span], bool]) -> list[Span]:
     before on, so that few of them are much too long.
     """
 
-    def parts(most: int) -> list[Span]:
-        found, first, step = [], 0, 1
+    def parts(limit: int) -> list[Span]:
+        joined, first, step = [], 0, 1
         while first < len(atoms):
 
             def wrong(last: int, begin: int = atoms[first][0]) -> bool:
                 span = begin, atoms[last][1]
-                return span[1] - begin > most or not fit(span)
+                return span[1] - begin > limit or not fit(span)
 
             last, end = first, len(atoms)  # of those that fit, and those that do not
             while last + step < end:
@@ -117,9 +117,9 @@ def packed(atoms: list[Span], fit: Callable[[Span], bool]) -> list[Span]:
                 else:
                     last, step = last + step, 2 * step
             last += bisect_left(range(last + 1, end), True, key=wrong)
-            found.append((atoms[first][0], atoms[last][1]))
+            joined.append((atoms[first][0], atoms[last][1]))
             first, step = last + 1, max(1, last - first)
-        return found
+        return joined
 
     greedy = parts(atoms[-1][1] - atoms[0][0])
     if len(greedy) > EQUAL:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import regex as re  # it knows scripts, and marks such as vowels
 
+Pair = tuple[str, str]  # a source line and its target line
 Span = tuple[int, int]  # begin and end, in characters
 # Stand for placeholders (`extensions/text/placeholders.py`); enclose a term and its
 # translation (`extensions/text/terms.py`). No symbol begins another.
@@ -30,10 +31,11 @@ def units(text: str) -> list[Span]:
 
 
 def matched(
-    one: str, spans: Sequence[Span], other: str, others: Sequence[Span]
+    text_a: str, spans_a: Sequence[Span], text_b: str, spans_b: Sequence[Span]
 ) -> dict[int, int]:
-    """The number of each unit of one text -> of the same unit in the other text."""
-    a, b = ([text[s:e] for s, e in of] for text, of in ((one, spans), (other, others)))
+    """Maps numbers of units of a text to those of equal units in another text."""
+    a = [text_a[begin:end] for begin, end in spans_a]
+    b = [text_b[begin:end] for begin, end in spans_b]
     blocks = difflib.SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
     return {block.a + n: block.b + n for block in blocks for n in range(block.size)}
 

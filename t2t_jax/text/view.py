@@ -13,6 +13,8 @@ import numpy as np
 
 from t2t_jax.text.characters import CLASS, CLASSES, FIRST_SCRIPT, classes_of
 
+# The words that the doctor's rules count, without signs. Unlike units (`units.py`),
+# they have no marks, and Thai, Lao, Khmer and Burmese are not divided.
 # Ideographs and kana are written without spaces: each is a word of its own.
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")

@@ -58,26 +58,26 @@ class TokenWords(NamedTuple):
         """The words."""
         return [self.text[begin:end].strip(SPACE) for begin, end in self.spans]
 
-    def of_line(self, line: str) -> "TokenWords":
+    def line_words(self, line: str) -> "TokenWords":
         """Returns the words, between spaces, of the line that the tokens stand for.
 
         A tokenizer may normalize a line, or spell it with other spaces: the units that
         are the same tell which word is which. A token of no such unit has no word.
         """
-        spans, one, other = words(line), units(self.text), units(line)
+        spans = words(line)
         # An unknown token stands for some characters.
-        same = len(spans) == len(self.spans) and all(
+        if len(spans) == len(self.spans) and all(
             _stands_for(text, line[b:e])
             for text, (b, e) in zip(self.texts, spans, strict=True)
-        )
-        if same:
+        ):
             return TokenWords(line, self.token_spans, spans, self.of_token)
         begins = [begin for begin, _ in spans]
+        spelled, written = units(self.text), units(line)
         word_of = {
-            unit: bisect_right(begins, other[same][0]) - 1
-            for unit, same in matched(self.text, one, line, other).items()
+            unit: bisect_right(begins, written[same][0]) - 1
+            for unit, same in matched(self.text, spelled, line, written).items()
         }
-        of_token = [word_of.get(n, -1) for n in _numbers(self.token_spans, one)]
+        of_token = [word_of.get(n, -1) for n in _numbers(self.token_spans, spelled)]
         return TokenWords(line, self.token_spans, spans, of_token)
 
 
@@ -89,9 +89,9 @@ def _stands_for(text: str, word: str) -> bool:
     """
     if text == word:
         return True
-    first, *parts = map(re.escape, text.split(UNKNOWN))
+    prefix, *parts = map(re.escape, text.split(UNKNOWN))
     middle = "".join(f"(?>.+?{part})" for part in parts[:-1])
-    return bool(parts and re.fullmatch(f"{first}{middle}.+{parts[-1]}", word))
+    return bool(parts and re.fullmatch(f"{prefix}{middle}.+{parts[-1]}", word))
 
 
 def token_words(spelled: Sequence[bytes], mode: str = "spaces") -> TokenWords:

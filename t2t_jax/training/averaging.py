@@ -116,11 +116,12 @@ def _choose_by_step(
     workdir: Workdir, requested: list[int], steps: dict[str, Collection[int]]
 ) -> CheckpointChoice:
     """Chooses the checkpoints of requested steps; `steps` are those that exist."""
-    kept = sorted({step for kind in steps for step in steps[kind]})
+    stored_steps = sorted({step for kind in steps for step in steps[kind]})
     for step in requested:
-        if step not in kept:
+        if step not in stored_steps:
             raise UserError(
-                f"{workdir} has no checkpoint of step {step}; it has steps {kept}"
+                f"{workdir} has no checkpoint of step {step}; it has steps "
+                f"{stored_steps}"
             )
     # The folders of each step: one, or two if it is also one of the best.
     copies = [
@@ -206,10 +207,10 @@ def read_parameters(folder: epath.Path, shapes: Parameters) -> Parameters:
         raise
     # Orbax restores arrays with the shapes that were saved, without a comparison.
     leaves, _ = jax.tree.flatten_with_path(tree)
-    for (path, got), expected in zip(leaves, jax.tree.leaves(shapes), strict=True):
-        if got.shape != expected.shape:
+    for (path, array), expected in zip(leaves, jax.tree.leaves(shapes), strict=True):
+        if array.shape != expected.shape:
             raise UserError(
-                f"{folder}: {jax.tree_util.keystr(path)} has shape {got.shape}, but "
+                f"{folder}: {jax.tree_util.keystr(path)} has shape {array.shape}, but "
                 f"the workdir's config wants {expected.shape}"
             )
     return tree

@@ -87,11 +87,11 @@ def by_first(method: Callable[..., T]) -> Callable[..., T]:
     def call(self: "Checkpoints", *arguments: Any, **notes: float) -> T:
         if not self._shared:
             return method(self, *arguments, **notes)
-        name, made = f"checkpoints: {method.__name__.strip('_')}", None
+        name, result = f"checkpoints: {method.__name__.strip('_')}", None
         with self._together(name):
             if processes.is_first():
-                made = method(self, *arguments, **notes)
-        return processes.exchange(f"{name}, result", made, LONG)[0]
+                result = method(self, *arguments, **notes)
+        return processes.exchange(f"{name}, result", result, LONG)[0]
 
     return call
 
@@ -174,8 +174,8 @@ class Checkpoints:
 
     @by_first
     def _is_among_best(self, step: int, goodness: float) -> bool:
-        others = folders.best_steps(self._folder / "best")
-        order = folders.ranked(others | {step: goodness})
+        scores = folders.best_steps(self._folder / "best")
+        order = folders.ranked(scores | {step: goodness})
         return step in [*order][: self._keep["best"]]
 
     def restore(self, shapes: TrainState) -> tuple[TrainState, RunProgress] | None:
@@ -216,7 +216,9 @@ class Checkpoints:
         # A state without a manifest was never complete: a run that was killed in its
         # first save has lost nothing that could be restored, and starts anew.
         if any(map(sealed.is_sealed, damaged)) or self._lost():
-            listed = "".join(f"\n  {path}: {why}" for path, why in damaged.items())
+            listed = "".join(
+                f"\n  {path}: {description}" for path, description in damaged.items()
+            )
             raise UserError(
                 "every checkpoint that the run could continue from is damaged or lost:"
                 f"{listed or f' {self._folder}/state has none'}\n"
@@ -269,12 +271,10 @@ class Checkpoints:
         self.wait()
         return any(s < step for s in folders.sealed_steps(self._folder / "state"))
 
-    def go_back(
-        self, before: int, shapes: TrainState
-    ) -> tuple[TrainState, RunProgress]:
+    def go_back(self, step: int, shapes: TrainState) -> tuple[TrainState, RunProgress]:
         """Restores the newest intact state before a step; sets later ones aside."""
         self.wait()
-        self._discard_after("state", before - 1)
+        self._discard_after("state", step - 1)
         state, progress = self.restore(shapes)
         # `restore` may have gone back further, past damaged states.
         for kind in KINDS:
@@ -282,9 +282,9 @@ class Checkpoints:
         return state, progress
 
     @by_first
-    def _discard_after(self, kind: str, last: int) -> None:
+    def _discard_after(self, kind: str, newest: int) -> None:
         for step in folders.steps_in(self._folder / kind):
-            if step > last:
+            if step > newest:
                 folders.set_aside(self._path(kind, step), "is discarded")
 
     @by_first
@@ -294,9 +294,9 @@ class Checkpoints:
         sizes = {"state": tree_bytes(state), "parameters": alone, "best": alone}
         # One more of each kind than is kept: an old checkpoint is removed only after
         # the new one is complete. And the one of a stop.
-        most = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())
-        most += sizes["state"] + alone
-        folders.warn_if_short(self._folder, most)
+        needed = sum((self._keep[kind] + 1) * size for kind, size in sizes.items())
+        needed += sizes["state"] + alone
+        folders.warn_if_short(self._folder, needed)
 
     def check(self) -> None:
         """Raises the error of the last save, if writing it failed; does not wait."""
@@ -389,22 +389,22 @@ class Checkpoints:
         except Exception as e:  # in a thread, where nobody catches it: see `check`
             self._failure = e
 
-    def _together(self, what: str) -> contextlib.AbstractContextManager:
+    def _together(self, name: str) -> contextlib.AbstractContextManager:
         """With `shared` an error of any process is raised in all."""
         if not self._shared:
             return contextlib.nullcontext()
-        return processes.fail_together(what, LONG, Exception)
+        return processes.fail_together(name, LONG, Exception)
 
     @by_first
     def _remove_old(self, kind: str) -> None:
         """Removes the checkpoints of a kind that are no longer kept."""
-        folder, most = self._folder / kind, self._keep[kind]
+        folder, count = self._folder / kind, self._keep[kind]
         steps = folders.sealed_steps(folder)
         scheduled = [step for step in steps if step % self._save_every == 0]
-        kept = {*scheduled[-most:], *steps[-1:]}
+        steps_kept = {*scheduled[-count:], *steps[-1:]}
         if kind == "best":
-            kept = {*[*folders.best_steps(folder)][:most]}  # best first
-        for step in {*steps} - kept:
+            steps_kept = {*[*folders.best_steps(folder)][:count]}  # best first
+        for step in {*steps} - steps_kept:
             sealed.remove(self._path(kind, step))
 
     @contextlib.contextmanager

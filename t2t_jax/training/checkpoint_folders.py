@@ -40,15 +40,15 @@ def seen_by_all(folder: epath.Path) -> bool:
     processes.exchange("files in a shared folder", None)
 
     def all_there() -> bool:
-        there = [*folder.glob(".probe-*")]  # also those of a run that was killed here
-        for probe in there:
+        files = [*folder.glob(".probe-*")]  # also those of a run that was killed here
+        for probe in files:
             probe.unlink()
-        return {*probes} <= {probe.name for probe in there}
+        return {*probes} <= {probe.name for probe in files}
 
-    seen = processes.from_first("a shared folder", all_there)
+    shared = processes.from_first("a shared folder", all_there)
     with contextlib.suppress(Exception):
         (folder / probes[processes.index()]).unlink(missing_ok=True)
-    return seen
+    return shared
 
 
 def run_name(folder: epath.Path) -> str:
@@ -78,8 +78,11 @@ def damage(path: epath.Path) -> str:
         return trouble
     # An intact checkpoint under the name of another step would also give wrong results.
     notes = sealed.notes(path)
-    was, here = f"{notes.get('kind')}/{notes.get('step')}", "/".join(path.parts[-2:])
-    return "" if was == here else f"it was written as {was}"
+    stored_name, name = (
+        f"{notes.get('kind')}/{notes.get('step')}",
+        "/".join(path.parts[-2:]),
+    )
+    return "" if stored_name == name else f"it was written as {stored_name}"
 
 
 def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
@@ -90,16 +93,17 @@ def check_names(folder: epath.Path, shapes: Any, part: str = "") -> None:
       part: the name of the parameters in what is stored; empty: all of it.
     """
     stored = stored_tree(folder)
-    got, want = (
+    stored_names, model_names = (
         {
             jax.tree_util.keystr(path, simple=True, separator=".")
             for path, _ in jax.tree.leaves_with_path(tree)
         }
         for tree in (stored[part] if part else stored, shapes)
     )
-    if got != want:
+    if stored_names != model_names:
         has, lacks = (
-            listed(sorted(names), 3) or "nothing" for names in (got - want, want - got)
+            listed(sorted(names), 3) or "nothing"
+            for names in (stored_names - model_names, model_names - stored_names)
         )
         raise UserError(
             f"{folder.parent} was written by another version of the model (of t2t_jax, "
@@ -150,11 +154,11 @@ def clear_away(folder: epath.Path) -> None:
             set_aside(entry, "is a file, not a checkpoint")
 
 
-def set_aside(path: epath.Path, why: str) -> None:
+def set_aside(path: epath.Path, reason: str) -> None:
     """Moves a checkpoint to the folder `set_aside`, with a warning that says why."""
     name = f"{path.parent.name}-{path.name}"
     place = sealed.set_aside(path, path.parent.parent / "set_aside" / name)
-    say(f"warning: {path} {why}; moved to {place}")
+    say(f"warning: {path} {reason}; moved to {place}")
 
 
 # --------------------------------------------------------------------------- disk space
@@ -171,11 +175,11 @@ def free_bytes(folder: epath.Path) -> float:
     return shutil.disk_usage(folder).free
 
 
-def warn_if_short(folder: epath.Path, most: int) -> None:
+def warn_if_short(folder: epath.Path, needed: int) -> None:
     """Warns if the checkpoints of a run, of at most so many bytes, may not fit."""
     free = free_bytes(folder)
-    if free < most and free < most - (used := sealed.size(folder)):
-        gb = [f"{size / 1e9:,.2f} GB" for size in (most, used, free)]
+    if free < needed and free < needed - (used := sealed.size(folder)):
+        gb = [f"{size / 1e9:,.2f} GB" for size in (needed, used, free)]
         say(
             f"warning: the checkpoints of this run will take up to {gb[0]}; "
             f"{folder} has {gb[1]} of them, and {gb[2]} are free"

@@ -80,8 +80,8 @@ def _in_one_pass(logits_btv: Array) -> tuple[Array, Array]:
     their union (Milakov and Gimelshein 2018, section 3.1).
     """
 
-    def union(one, other):
-        (largest, sum_exp, total), (largest2, sum_exp2, total2) = one, other
+    def union(left, right):
+        (largest, sum_exp, total), (largest2, sum_exp2, total2) = left, right
         scale = jnp.exp(-jnp.abs(largest - largest2))
         sum_exp = jnp.where(
             largest > largest2, sum_exp + sum_exp2 * scale, sum_exp * scale + sum_exp2
@@ -89,9 +89,9 @@ def _in_one_pass(logits_btv: Array) -> tuple[Array, Array]:
         return jnp.maximum(largest, largest2), sum_exp, total + total2
 
     lowest = jnp.finfo(jnp.float32).min  # -inf - -inf would be nan
-    each = logits_btv, jnp.ones_like(logits_btv), logits_btv
-    none = jnp.float32(lowest), jnp.float32(0), jnp.float32(0)
-    largest_bt, sum_exp_bt, total_bt = jax.lax.reduce(each, none, union, [2])
+    operands = logits_btv, jnp.ones_like(logits_btv), logits_btv
+    initial = jnp.float32(lowest), jnp.float32(0), jnp.float32(0)
+    largest_bt, sum_exp_bt, total_bt = jax.lax.reduce(operands, initial, union, [2])
     mean_bt = total_bt / logits_btv.shape[-1]
     return largest_bt + jnp.log(sum_exp_bt), mean_bt
 
@@ -158,16 +158,18 @@ def projected(
       The second is for reporting only: its gradient is 0.
     """
 
-    def of_tokens(logits_btv, target_bt):
+    def token_losses(logits_btv, target_bt):
         return cross_entropy(logits_btv, target_bt, smoothing)
 
     def with_gradient(logits_btv, target_bt):
-        known = statistics(logits_btv)
-        by_token = cross_entropy(logits_btv, target_bt, smoothing, known)
-        gradient_btv = cross_entropy_gradient(logits_btv, target_bt, smoothing, known)
+        logit_statistics = statistics(logits_btv)
+        by_token = cross_entropy(logits_btv, target_bt, smoothing, logit_statistics)
+        gradient_btv = cross_entropy_gradient(
+            logits_btv, target_bt, smoothing, logit_statistics
+        )
         return by_token, gradient_btv
 
-    function = TokenFunction(of_tokens, with_gradient)
+    function = TokenFunction(token_losses, with_gradient)
     inputs = Inputs((x_btd,), table_vd, bias_v, real_bt, (target_bt,), ())
     return sums(function, sparse, inputs)
 
@@ -178,7 +180,7 @@ def summed(
     table_vd: Weight,
     bias_v: Array | None,
     real_bt: Array,
-    *others: Array,
+    *token_arrays: Array,
     frozen: Sequence[tuple[Array, Weight, Array | None]] = (),
     sparse: bool = False,
 ) -> tuple[Array, ...]:
@@ -188,13 +190,13 @@ def summed(
     turned into gradients at once, here by JAX, and its logits are computed once.
 
     Args:
-      f: (logits of each output, logits of each of `frozen`, others) -> a tuple of
+      f: (logits of each output and of each of `frozen`, *token_arrays) -> a tuple of
         arrays [b, c], one number a token: the loss, then what is only reported. Gets
-        some positions at a time: float32 [b, c, v], and [b, c, ...] of `others`.
+        some positions at a time: float32 [b, c, v], and [b, c, ...] of `token_arrays`.
       outputs: of one or several passes of the model, [b, t, d].
       table_vd, bias_v: the output layer; logits are outputs table_vd^T + bias_v.
       real_bt: bool [b, t], False at tokens that do not count.
-      *others: arrays [b, t, ...] that `f` needs, such as targets.
+      *token_arrays: [b, t, ...], which `f` needs, such as targets.
       frozen: outputs, table and bias of models that are not trained. Their gradient
         is 0.
       sparse: as for `projected`.
@@ -206,19 +208,21 @@ def summed(
     n = len(outputs)
 
     # The logits of all outputs are one array, side by side along the length.
-    def of_tokens(logits_bnv, *others):
-        return tuple(f(*jnp.split(logits_bnv, n, axis=1), *others))
+    def token_values(logits_bnv, *token_arrays):
+        return tuple(f(*jnp.split(logits_bnv, n, axis=1), *token_arrays))
 
-    def with_gradient(logits_bnv, *others):
+    def with_gradient(logits_bnv, *token_arrays):
         def loss_and_reported(logits_bnv):
-            by_token = of_tokens(logits_bnv, *others)
+            by_token = token_values(logits_bnv, *token_arrays)
             return by_token[0], by_token
 
         loss_bt, pull, by_token = jax.vjp(loss_and_reported, logits_bnv, has_aux=True)
         return by_token, pull(jnp.ones_like(loss_bt))[0]
 
-    function = TokenFunction(of_tokens, with_gradient)
-    inputs = Inputs(tuple(outputs), table_vd, bias_v, real_bt, others, tuple(frozen))
+    function = TokenFunction(token_values, with_gradient)
+    inputs = Inputs(
+        tuple(outputs), table_vd, bias_v, real_bt, token_arrays, tuple(frozen)
+    )
     return sums(function, sparse, inputs)
 
 
@@ -239,7 +243,7 @@ SPARSE_CHUNKS = 8
 class TokenFunction(NamedTuple):
     """A function of each token's logits."""
 
-    # (logits of the outputs, of frozen models, others) -> a tuple of [b, c].
+    # (logits of the outputs, of frozen models, *token_arrays) -> a tuple of [b, c].
     value: Callable[..., tuple[Array, ...]]
     # The same -> that tuple, and the gradient of the sum of its first array by the
     # logits of the outputs.
@@ -253,7 +257,7 @@ class Inputs(NamedTuple):
     table_vd: Weight
     bias_v: Array | None
     real_bt: Array
-    others: tuple[Array, ...]
+    token_arrays: tuple[Array, ...]
     frozen: tuple[tuple[Array, Weight, Array | None], ...]
 
 
@@ -273,7 +277,7 @@ def _backward(function, sparse, gradients, cotangents):
 
 def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool):
     """Returns the sums; the gradients by outputs, table and bias, or None."""
-    outputs, table_vd, bias_v, real_bt, others, frozen = inputs
+    outputs, table_vd, bias_v, real_bt, token_arrays, frozen = inputs
     shards = meshes.batch_shards()
     collected = isinstance(table_vd, Collected)
     if collected:
@@ -297,9 +301,9 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
     table_axes = ("vocab", "features") if count == 1 else ("features", "vocab")
     table_axes = ("batch", *table_axes)
 
-    def of_chunk(chunk):
+    def chunk_sums(chunk):
         """Returns what is added up over chunks, and the gradients by the outputs."""
-        outputs, real_bt, others, frozen_outputs = chunk
+        outputs, real_bt, token_arrays, frozen_outputs = chunk
         n = len(outputs)
         # Several passes lie side by side along the length: one product for all,
         # and every row stays on its device.
@@ -308,8 +312,8 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
         for x_frozen, layer in zip(frozen_outputs, frozen_layers, strict=True):
             logits.append(project(x_frozen, *layer))
         if not gradients:
-            return _real_sums(function.value(*logits, *others), real_bt), None
-        by_token, grad_btv = function.with_gradient(*logits, *others)
+            return _real_sums(function.value(*logits, *token_arrays), real_bt), None
+        by_token, grad_btv = function.with_gradient(*logits, *token_arrays)
         real_bnt = real_bt if n == 1 else jnp.tile(real_bt, (1, n))
         grad_btv = jnp.where(real_bnt[..., None], grad_btv, 0)
         grad_bias_gv = None
@@ -337,7 +341,7 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
         return added, grad_outputs
 
     def add(total, chunk):
-        added, grad_outputs = of_chunk(chunk)
+        added, grad_outputs = chunk_sums(chunk)
         return jax.tree.map(jnp.add, total, added), grad_outputs
 
     def add_if_real(total, chunk):
@@ -346,16 +350,16 @@ def _pass(function: TokenFunction, sparse: bool, inputs: Inputs, gradients: bool
 
         return jax.lax.cond(chunk[1].any(), add, skip, total, chunk)
 
-    whole = outputs, real_bt, others, frozen_outputs
+    arrays = outputs, real_bt, token_arrays, frozen_outputs
     if count == 1:
-        total, grad_outputs = of_chunk(whole)
+        total, grad_outputs = chunk_sums(arrays)
     else:
-        chunks = jax.tree.map(lambda a: _split(a, count), whole)
-        first = jax.tree.map(lambda a: a[0], chunks)
+        chunks = jax.tree.map(lambda a: _split(a, count), arrays)
+        first_chunk = jax.tree.map(lambda a: a[0], chunks)
         axes = {0: (), 2: ("batch", "vocab"), 3: table_axes}
         zeros = jax.tree.map(
             lambda x: constrain(jnp.zeros(x.shape, x.dtype), *axes[x.ndim]),
-            jax.eval_shape(of_chunk, first)[0],
+            jax.eval_shape(chunk_sums, first_chunk)[0],
         )
         loop = add_if_real if sparse else add
         total, grad_outputs = jax.lax.scan(loop, zeros, chunks)
@@ -384,17 +388,17 @@ def _real_sums(by_token: tuple[Array, ...], real_bt: Array) -> tuple[Array, ...]
     return tuple(jnp.sum(x_bt, where=real_bt) for x_bt in by_token)
 
 
-def _chunks(shape: tuple[int, ...], shards: int, least: int = 1) -> int:
+def _chunks(shape: tuple[int, ...], shards: int, minimum: int = 1) -> int:
     """The smallest number of equal parts of the length that bounds a chunk's tokens.
 
-    At least `least` of them, if the length has so many positions.
+    At least `minimum` of them, if the length has so many positions.
     """
     b, t, d = shape
     gpu = meshes.target_device().platform == "gpu"
-    most = shards * max(GPU_CHUNK_TOKENS if gpu else CHUNK_TOKENS, 2 * d)
-    counts = (n for n in range(min(least, t), t + 1) if t % n == 0)
+    limit = shards * max(GPU_CHUNK_TOKENS if gpu else CHUNK_TOKENS, 2 * d)
+    counts = (n for n in range(min(minimum, t), t + 1) if t % n == 0)
     # If even single positions have too many tokens (b > most), use single positions.
-    return next((n for n in counts if b * t <= most * n), t)
+    return next((n for n in counts if b * t <= limit * n), t)
 
 
 def _split(a: Array, count: int) -> Array:

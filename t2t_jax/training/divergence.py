@@ -16,7 +16,7 @@ from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
-from t2t_jax.training.metrics_log import Row
+from t2t_jax.training.metrics_log import StepMetrics
 from t2t_jax.workdir import Workdir
 
 USUAL_INTERVALS = 20  # logging intervals, the median of their maxima is the usual norm
@@ -42,7 +42,9 @@ class Divergence(NamedTuple):
     why: str
 
 
-def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[Row]:
+def alarms(
+    config: Config, rows: Sequence[StepMetrics], norms: Sequence[float]
+) -> list[StepMetrics]:
     """The steps to report: their gradients are not finite or unusually large.
 
     Args:
@@ -64,18 +66,20 @@ def alarms(config: Config, rows: Sequence[Row], norms: Sequence[float]) -> list[
     ]
 
 
-def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> None:
+def report_alarm(
+    workdir: Workdir, alarm: StepMetrics, describe: Describe | None
+) -> None:
     """Prints a warning about a step, and saves the sentences of its batch.
 
     The pairs of the first `MAX_ALARM_FILES` alarms of a run go to `alarms/STEP.jsonl`.
     """
     step, norm = int(alarm["step"]), alarm["gradient_norm"]
     if math.isfinite(norm) and math.isfinite(alarm["loss"]):
-        what = f"gradient norm {norm:.3g}, usually {alarm['usual_norm']:.3g}"
+        symptom = f"gradient norm {norm:.3g}, usually {alarm['usual_norm']:.3g}"
     else:
-        what = f"loss {alarm['loss']:.3g}, gradient norm {norm:.3g}: update skipped"
+        symptom = f"loss {alarm['loss']:.3g}, gradient norm {norm:.3g}: update skipped"
     file = workdir / "alarms" / f"{step}.jsonl"
-    message = f"warning: step {step:,}: {what}"
+    message = f"warning: step {step:,}: {symptom}"
     if describe and not file.exists():
         if file.parent.exists() and len(list(file.parent.iterdir())) >= MAX_ALARM_FILES:
             say(f"{message}; python -m t2t_jax whatwas shows its sentences")
@@ -88,7 +92,7 @@ def report_alarm(workdir: Workdir, alarm: Row, describe: Describe | None) -> Non
 
 
 def find_divergence(
-    config: Config, rows: Sequence[Row], loss: float, lowest: float
+    config: Config, rows: Sequence[StepMetrics], loss: float, lowest: float
 ) -> Divergence | None:
     """Checks whether the steps of a logging interval show that a run has diverged.
 
@@ -159,7 +163,7 @@ class Rollbacks:
     def add(self, rollback: Rollback) -> None:
         """Adds a rollback; it is on disk before it takes effect."""
         self.all.append(rollback)
-        content = {"rollbacks": [each._asdict() for each in self.all]}
+        content = {"rollbacks": [rollback._asdict() for rollback in self.all]}
         if processes.is_first():
             atomic.write_atomically(self._file, atomic.checked_json(content))
 
@@ -168,11 +172,11 @@ class Rollbacks:
 
         A rollback to an earlier step undoes those to that step or later ones.
         """
-        valid: dict[int, Position] = {}
+        positions: dict[int, Position] = {}
         for rollback in self.all:
-            valid = {s: to for s, to in valid.items() if s < rollback.step}
-            valid[rollback.step] = rollback.to
-        return valid
+            positions = {s: p for s, p in positions.items() if s < rollback.step}
+            positions[rollback.step] = rollback.to
+        return positions
 
     def position(self, step: int, position: Position) -> Position:
         """The data position after a step; `position` unless a rollback moved it."""
@@ -184,5 +188,5 @@ class Rollbacks:
         Step 0 and the first position if there is none.
         """
         jumps = {0: Position()} | self.in_effect()
-        last = max(s for s in jumps if s < step)
-        return last, jumps[last]
+        latest = max(s for s in jumps if s < step)
+        return latest, jumps[latest]

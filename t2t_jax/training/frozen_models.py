@@ -27,21 +27,23 @@ def frozen_workdirs(config: Config) -> tuple[str, ...]:
 
 
 def build_frozen(
-    config: Config, model: Model, theirs: Config, name: str, sizes: Sequence[int]
+    config: Config, model: Model, frozen_config: Config, name: str, sizes: Sequence[int]
 ) -> Model:
     """Builds a frozen model, which computes in the dtype of the model that trains."""
-    frozen = build(changed(theirs, "model", dtype=config.model.dtype).model, *sizes)
-    kinds = theirs.task.kind, config.task.kind
+    frozen = build(
+        changed(frozen_config, "model", dtype=config.model.dtype).model, *sizes
+    )
+    kinds = frozen_config.task.kind, config.task.kind
     if kinds[0] != kinds[1] or frozen.predicts != model.predicts:
         raise UserError(
             f"the frozen model {name} has config.task.kind={kinds[0]!r}, "
-            f"config.model.kind={theirs.model.kind!r} and predicts the "
+            f"config.model.kind={frozen_config.model.kind!r} and predicts the "
             f"{frozen.predicts}; this run has {kinds[1]!r}, {config.model.kind!r} and "
             f"predicts the {model.predicts}. config.train.loss={config.train.loss!r} "
             "compares their predictions token by token; name a model of the same task"
         )
     try:
-        check_batching(frozen, changed(config, "model", kind=theirs.model.kind))
+        check_batching(frozen, changed(config, "model", kind=frozen_config.model.kind))
     except UserError as e:
         raise UserError(f"the frozen model {name}: {e}") from None
     return frozen
@@ -68,8 +70,8 @@ def check_frozen(config: Config) -> None:
     from t2t_jax.training.averaging import choose_checkpoints  # loads Orbax
 
     for name in frozen_workdirs(config):
-        source = Workdir(name)
-        choose_checkpoints(source, source.config())
+        workdir = Workdir(name)
+        choose_checkpoints(workdir, workdir.config())
 
 
 def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> FrozenModels:
@@ -79,20 +81,20 @@ def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> FrozenM
     """
     models, parameters, sha256 = [], [], []
     for name in frozen_workdirs(config):
-        source = Workdir(name)
-        theirs, their_vocabulary = source.config_and_vocabulary()
+        workdir = Workdir(name)
+        frozen_config, their_vocabulary = workdir.config_and_vocabulary()
         _check_vocabulary(config, vocabulary, their_vocabulary, name)
-        built = build_frozen(config, model, theirs, name, vocabulary.sizes)
+        built = build_frozen(config, model, frozen_config, name, vocabulary.sizes)
         models.append(built)
-        read = functools.partial(_read, source, theirs, built, parameters)
-        what = f"the frozen model {name}"
-        sha256.append(processes.from_first(what, read, processes.LONG_TIMEOUT))
+        read = functools.partial(_read, workdir, frozen_config, built, parameters)
+        description = f"the frozen model {name}"
+        sha256.append(processes.from_first(description, read, processes.LONG_TIMEOUT))
 
     def take() -> list[Parameters]:
-        # Emptied, so that this process's memory does not keep them beside the devices'.
-        taken = parameters[:]
+        # Emptied, so that this process's memory does not keep a copy of the devices'.
+        arrays = parameters[:]
         parameters.clear()
-        return taken
+        return arrays
 
     return FrozenModels(tuple(models), take, sha256)
 
@@ -109,42 +111,44 @@ def check_positions(config: Config, frozen: FrozenModels, longest: int) -> None:
 
 
 def _read(
-    source: Workdir, theirs: Config, model: Model, parameters: list[Parameters]
+    workdir: Workdir, config: Config, model: Model, parameters: list[Parameters]
 ) -> str:
     """Appends the parameters that translate to a list; returns their SHA-256."""
     from t2t_jax.training import averaging  # loads Orbax, which `describe` does without
 
-    choice = averaging.choose_checkpoints(source, theirs)
+    choice = averaging.choose_checkpoints(workdir, config)
     steps, read = averaging.average_checkpoints(choice, model.shapes)
     parameters.append(read)
     sha256 = averaging.parameters_sha256(read)
     listed = ", ".join(f"{step:,}" for step in steps)
-    say(f"reading {source} during training, steps {listed}, SHA-256 {sha256[:12]}")
+    say(f"reading {workdir} during training, steps {listed}, SHA-256 {sha256[:12]}")
     return sha256
 
 
 def _check_vocabulary(
-    config: Config, ours: Vocabulary, theirs: Vocabulary, name: str
+    config: Config, vocabulary: Vocabulary, frozen_vocabulary: Vocabulary, name: str
 ) -> None:
     """Raises UserError unless token ids mean the same to both models."""
-    pairs = [*zip(ours.sides, theirs.sides, strict=False)]
-    if len(ours.sides) == len(theirs.sides) and all(
+    pairs = [*zip(vocabulary.sides, frozen_vocabulary.sides, strict=False)]
+    if len(vocabulary.sides) == len(frozen_vocabulary.sides) and all(
         a.model == b.model for a, b in pairs
     ):
         return
-    listed = [", ".join(sha[:12] for sha in v.sha256) for v in (theirs, ours)]
+    listed = [
+        ", ".join(sha[:12] for sha in v.sha256) for v in (frozen_vocabulary, vocabulary)
+    ]
     raise UserError(
         f"config.train.loss={config.train.loss!r} compares probabilities of the same "
         f"tokens, but {name} has another tokenizer than this run: SHA-256 {listed[0]} "
         f"there, {listed[1]} here. Train this run with that of {name}, in a new "
-        f"--workdir: {_tokenizer_flags(theirs, name)}"
+        f"--workdir: {_tokenizer_flags(frozen_vocabulary, name)}"
     )
 
 
-def _tokenizer_flags(theirs: Vocabulary, name: str) -> str:
+def _tokenizer_flags(vocabulary: Vocabulary, name: str) -> str:
     """The flags that give a run the tokenizer of a workdir."""
     flags = f"--config.data.tokenizer={name}/tokenizer.model"
-    if len(theirs.sides) == 1:
+    if len(vocabulary.sides) == 1:
         return flags
     return (
         f"--config.data.joint_vocabulary=False {flags} "

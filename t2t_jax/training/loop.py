@@ -40,12 +40,12 @@ Evaluate = Callable[[Parameters, int], dict[str, float]]
 class Outcome(NamedTuple):
     """Result of `run`: the step it continued from, its last step, and why it ended."""
 
-    first: int
-    last: int
-    why: str
+    first_step: int
+    last_step: int
+    reason: str
 
 
-class Choice(NamedTuple):
+class DevScore(NamedTuple):
     """The dev score that chooses checkpoints and ends training (patience)."""
 
     name: str
@@ -60,7 +60,7 @@ class Hooks(NamedTuple):
     """Functions that the caller passes to the loop; all optional."""
 
     evaluate: Evaluate | None = None  # scores the model's answers at an evaluation
-    chosen_by: Choice = Choice("bleu")  # which of these scores chooses checkpoints
+    chosen_by: DevScore = DevScore("bleu")  # which of these scores chooses checkpoints
     # Returns the parameters of another model to start from, instead of random ones.
     initial: Callable[[], Parameters] | None = None
     describe: divergence.Describe | None = None  # looks up the sentences of a batch
@@ -99,22 +99,22 @@ def run(
       Interrupted: a signal came; the state is saved.
       DivergedError: the run diverged; see `divergence.find_divergence`.
     """
-    this = TrainingRun(config, workdir, model, bos, pairs, dev, hooks)
-    first = this.step
+    training_run = TrainingRun(config, workdir, model, bos, pairs, dev, hooks)
+    first_step = training_run.step
     try:
-        with Interruption(this.all_saved) as interruption:
-            last, why = this.train(interruption)
+        with Interruption(training_run.all_saved) as interruption:
+            last_step, reason = training_run.train(interruption)
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to report
-            this.close()
+            training_run.close()
         raise
-    this.close()
+    training_run.close()
     # A barrier: process 0 may still be writing. JAX's own barrier at exit has a shorter
     # timeout (`rendezvous.EXIT_TIMEOUT`).
     processes.exchange("the end of training", None, processes.LONG_TIMEOUT)
     # Not before: process 0 would end with this one, while it writes.
     interruption.check()
-    return Outcome(first, last, why)
+    return Outcome(first_step, last_step, reason)
 
 
 class TrainingRun:
@@ -150,13 +150,18 @@ class TrainingRun:
         self._step_flops = cache(lambda *shape: hooks.step_flops(Shape(*shape)))
         self.rollbacks = Rollbacks(workdir)
         train = config.train
-        kept = workdir, config.decode.average, train.keep_best, train.save_every
+        checkpoint_arguments = (
+            workdir,
+            config.decode.average,
+            train.keep_best,
+            train.save_every,
+        )
         # If all processes see the workdir, each writes and reads its part of the state.
         self.shared = checkpoint_folders.seen_by_all(workdir.checkpoints)
         self.checkpoints = (
-            Checkpoints(*kept, shared=True)
+            Checkpoints(*checkpoint_arguments, shared=True)
             if self.shared
-            else processes.OnFirstProcess(Checkpoints, *kept)
+            else processes.OnFirstProcess(Checkpoints, *checkpoint_arguments)
         )
         self._continue_from(
             *(self._place(self._restore) or (self._initial(), RunProgress()))
@@ -216,56 +221,58 @@ class TrainingRun:
 
     def train(self, interruption: Interruption) -> tuple[int, str]:
         """Trains to the end; returns the last step and why it was the last."""
-        train, first = self.config.train, self.step
-        on_grid = first % train.eval_every == 0
+        train, first_step = self.config.train, self.step
+        on_grid = first_step % train.eval_every == 0
         # A step is saved before it is evaluated: if the run was stopped in between,
         # evaluate first. Does nothing if the step was evaluated.
-        if first and (on_grid or self._reason(self.seconds)):
+        if first_step and (on_grid or self._reason(self.seconds)):
             self._evaluate(interruption)
-        why = self._reason(self.seconds, evaluated=True)
-        if not why:
+        reason = self._reason(self.seconds, evaluated=True)
+        if not reason:
             if processes.is_first():
-                provenance_log.record_start(self.workdir, first, describe_machine())
+                provenance_log.record_start(
+                    self.workdir, first_step, describe_machine()
+                )
                 provenance_log.check_kernel_choices(self.kernel_choices)
-                self.time.open(self.workdir, first)
+                self.time.open(self.workdir, first_step)
             self.checkpoints.warn_if_disk_is_short(self.state)
-            if first:
-                say(f"continuing after step {first:,}")
+            if first_step:
+                say(f"continuing after step {first_step:,}")
             self.time.enter("compilation")
             self.hooks.before_training(self.steps)
-        while not why:
+        while not reason:
             self._step()
             # The first step compiles: leave its time out of the rates.
-            if self.step == first + 1:
+            if self.step == first_step + 1:
                 seconds = self.meter.leave_out_compilation()
                 self.time.enter("steps")
                 say(f"the first step took {seconds:.1f} s, compilation included")
-            why = self._reason(self._seconds())
+            reason = self._reason(self._seconds())
             if self.step % train.log_every == 0:
                 if diverged := self._log():
                     self._roll_back(diverged)
-                    why = ""  # training continues from an earlier step
+                    reason = ""  # training continues from an earlier step
                     continue
-            elif why:
+            elif reason:
                 # The end, between two logging intervals. Rows are kept, so that a run
                 # that continues with more steps logs the same intervals.
                 self._log(keep=True)
             # After every step and in all processes, as JAX's synchronisation needs.
             interrupted = interruption.came(self.step)
             # Save first: an evaluation can take long, and may be interrupted.
-            if self.step % train.save_every == 0 or why or interrupted:
+            if self.step % train.save_every == 0 or reason or interrupted:
                 self._save()
             if interrupted:
                 raise self._interrupted(interruption)
-            if self.step % train.eval_every == 0 or why:
+            if self.step % train.eval_every == 0 or reason:
                 self._evaluate(interruption)
                 # Patience may end the run here; the time limit may not. Its clock was
                 # saved before the evaluation, and a restart from that save has to
                 # take the same decision, so pass 0 seconds.
-                why = why or self._reason(0.0, evaluated=True)
-                if why and self.saved != self.step:
+                reason = reason or self._reason(0.0, evaluated=True)
+                if reason and self.saved != self.step:
                     self._save()
-        return self.step, why
+        return self.step, reason
 
     def _reason(self, seconds: float, evaluated: bool = False) -> str:
         if self.step >= self.last < self.config.train.steps:
@@ -296,7 +303,7 @@ class TrainingRun:
         # ask only as often as they log.
         if not self.shared or self.step % self.config.train.log_every == 0:
             self.checkpoints.check()
-        at = self.position
+        position = self.position
         with self.time.during("input"):
             self.position, batch = next(self.batches)
         placed = meshes.place_batch(self.steps.mesh, batch)
@@ -306,7 +313,7 @@ class TrainingRun:
         # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape
         flops = self._step_flops(rows, source, placed["target"].shape[1])
-        self.meter.add(self.step, at, metrics, flops)
+        self.meter.add(self.step, position, metrics, flops)
 
     def _save(self) -> None:
         """Saves everything that a restart needs to continue from this step."""
@@ -331,17 +338,17 @@ class TrainingRun:
         rows, values = self.meter.unread(), self.meter.read(keep)
 
         # From the log, not from memory: a restarted run takes the same decisions.
-        def before(name: str) -> list[float]:
-            first = int(rows[0]["step"])
-            return list(self.reporter.column("train", name, first).values())
+        def logged(name: str) -> list[float]:
+            first_step = int(rows[0]["step"])
+            return list(self.reporter.column("train", name, first_step).values())
 
         # A restarted run repeats steps: each alarm is reported once.
-        for alarm in divergence.alarms(self.config, rows, before("gradient_norm")):
+        for alarm in divergence.alarms(self.config, rows, logged("gradient_norm")):
             if not self.reporter.has(int(alarm["step"]), "alarm"):
                 if processes.is_first():
                     divergence.report_alarm(self.workdir, alarm, self.hooks.describe)
                 self.reporter.record(int(alarm["step"]), "alarm", alarm)
-        lowest = min(before("loss"), default=float("inf"))
+        lowest = min(logged("loss"), default=float("inf"))
         self.reporter.record(self.step, "train", values)
         self.reporter.progress(self.step, values, self._seconds_left())
         self.time.write(self.step, urgent=False)
@@ -349,9 +356,11 @@ class TrainingRun:
 
     def _seconds_left(self) -> float:
         """Estimates the seconds of training left, from the last logging interval."""
-        left = self.meter.seconds_a_step * (self.last - self.step)
+        seconds = self.meter.seconds_a_step * (self.last - self.step)
         limit = self.config.train.minutes * 60
-        return min(left, max(0.0, limit - self.clock.seconds())) if limit else left
+        return (
+            min(seconds, max(0.0, limit - self.clock.seconds())) if limit else seconds
+        )
 
     def _evaluate(self, interruption: Interruption) -> None:
         """Evaluates on the dev set, unless this step is already evaluated."""
@@ -395,12 +404,12 @@ class TrainingRun:
 
     def _roll_back(self, diverged: Divergence) -> None:
         """Returns to a state from before the divergence, and skips the data since."""
-        what = f"at step {self.step:,}, {diverged.why}"
+        symptom = f"at step {self.step:,}, {diverged.why}"
         allowed = self.config.train.rollbacks
         if len(self.rollbacks.all) >= allowed:
             raise DivergedError(
-                f"{what}. In another --workdir, a longer config.train.warmup may help, "
-                "or config.model.dtype='float32' if it is bfloat16; in this one, "
+                f"{symptom}. In another --workdir, a longer config.train.warmup may "
+                "help, or config.model.dtype='float32' if it is bfloat16; in this one, "
                 f"config.train.rollbacks={allowed + 1} goes back to an earlier "
                 "checkpoint and skips the data"
             )
@@ -408,7 +417,7 @@ class TrainingRun:
             "checkpoints", lambda: self.checkpoints.saved_before(diverged.step)
         ):
             raise DivergedError(
-                f"{what}, and no checkpoint is from before step {diverged.step:,}, "
+                f"{symptom}, and no checkpoint is from before step {diverged.step:,}, "
                 "where it began. In another --workdir, save more often than "
                 f"config.train.save_every={self.config.train.save_every}"
             )
@@ -424,7 +433,7 @@ class TrainingRun:
         self.rollbacks.add(rollback)
         self.reporter.roll_back(self.rollbacks.all)
         say(
-            f"warning: {what}: back to step {rollback.step:,}, continuing with the "
+            f"warning: {symptom}: back to step {rollback.step:,}, continuing with the "
             f"data from batch {rollback.to.batch:,} of epoch {rollback.to.epoch:,}"
         )
         self._continue_from(state, progress)

@@ -133,10 +133,10 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     alpha = config.train.own_options(LOSSES["r_drop"]).r_drop_alpha
     smoothing = config.train.label_smoothing
     forced = teacher_forcing(batch, bos)
-    # One pass of a doubled batch is not faster on a CPU (work S of benchmarks).
-    outputs = [module.outputs(forced, of_pass) for of_pass in dropout_rngs(rng, 2)]
+    # One pass of a doubled batch is not faster on a CPU.
+    outputs = [module.outputs(forced, pass_rng) for pass_rng in dropout_rngs(rng, 2)]
 
-    def of_tokens(first_btv, second_btv, target_bt):
+    def token_losses(first_btv, second_btv, target_bt):
         first_loss, first_nll = cross_entropy(first_btv, target_bt, smoothing)
         second_loss, second_nll = cross_entropy(second_btv, target_bt, smoothing)
         log_p, log_q = map(jax.nn.log_softmax, (first_btv, second_btv))
@@ -149,7 +149,7 @@ def r_drop_sums(module, batch, rng, config: Config, bos: int) -> Sums:
     outputs, target_bt, real_bt, sparse = _predicted(module, outputs, batch)
     layer = module.output_layer()
     loss, nll, kl = summed(
-        of_tokens, outputs, *layer, real_bt, target_bt, sparse=sparse
+        token_losses, outputs, *layer, real_bt, target_bt, sparse=sparse
     )
     tokens = real_tokens(batch)
     return loss, {"nll": (nll, tokens), "kl": (kl, tokens)}
@@ -206,10 +206,10 @@ def distillation_sums(
     alpha, temperature = options.teacher_weight, options.teacher_temperature
     forced = teacher_forcing(batch, bos)
     x_btd = module.outputs(forced, rng)
-    of_teachers = [teacher.outputs(forced) for teacher in frozen]
+    teacher_outputs = [teacher.outputs(forced) for teacher in frozen]
 
-    def of_tokens(logits_btv, *others):
-        *taught, target_bt = others
+    def token_losses(logits_btv, *rest_btv):
+        *taught, target_bt = rest_btv
         loss_bt, nll_bt = cross_entropy(
             logits_btv, target_bt, config.train.label_smoothing
         )
@@ -223,11 +223,11 @@ def distillation_sums(
         return (1 - alpha) * loss_bt + alpha * taught_bt, nll_bt, kl_bt
 
     outputs, target_bt, real_bt, sparse = _predicted(
-        module, [x_btd, *of_teachers], batch
+        module, [x_btd, *teacher_outputs], batch
     )
     layers = [teacher.output_layer() for teacher in frozen]
     loss, nll, kl = summed(
-        of_tokens,
+        token_losses,
         outputs[:1],
         *module.output_layer(),
         real_bt,

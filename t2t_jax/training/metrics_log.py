@@ -16,13 +16,13 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.io.growing import open_growing
+from t2t_jax.io.json_lines import open_log, read_lines
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes
 
 # Metrics of one step, with its `step` and the `epoch` and `batch` of its data.
-Row = dict[str, float]
+StepMetrics = dict[str, float]
 
 COUNT = "_count"  # NAME_count is the number that the metric NAME is a mean over
 
@@ -35,7 +35,7 @@ class Meter:
       peak: FLOP/s of all devices together; None if unknown.
     """
 
-    def __init__(self, unread: Sequence[Row] = (), peak: float | None = None):
+    def __init__(self, unread: Sequence[StepMetrics] = (), peak: float | None = None):
         self._rows: list[dict] = list(unread)
         self._on_device: list[dict[str, Any]] = []  # arrays of the last rows
         self._peak = peak
@@ -46,15 +46,15 @@ class Meter:
         self.seconds_a_step = 0.0
 
     def add(
-        self, step: int, at: Position, metrics: dict[str, Any], flops: float = 0.0
+        self, step: int, position: Position, metrics: dict[str, Any], flops: float = 0.0
     ) -> None:
         """Adds the metrics of one step, still on the device."""
         # Fetching a value here would wait for the step and stall the device.
-        self._rows.append({"step": step, **at._asdict(), "flops": float(flops)})
+        self._rows.append({"step": step, **position._asdict(), "flops": float(flops)})
         self._on_device.append(metrics)
         self._timed += 1
 
-    def unread(self) -> list[Row]:
+    def unread(self) -> list[StepMetrics]:
         """Fetches and returns the rows of all steps since the last `read`."""
         import jax
 
@@ -66,7 +66,7 @@ class Meter:
             row |= {name: value.item() for name, value in metrics.items()}
         return list(self._rows)
 
-    def read(self, keep: bool = False) -> Row:
+    def read(self, keep: bool = False) -> StepMetrics:
         """Aggregates the metrics since the last `read`, and starts a new interval.
 
         The loss, and each metric NAME that comes with a NAME_count, are means over all
@@ -184,25 +184,17 @@ class Log(NamedTuple):
 
 def read_log(file: epath.PathLike) -> Log:
     """Reads a log, also while a run writes it; it is empty if there is no file."""
-    file = epath.Path(file)
-    return parse_log(file.read_bytes() if file.exists() else b"")
+    return _log_of(read_lines(file, _parsed).entries)
 
 
-def parse_log(content: bytes) -> Log:
-    """Reads the complete lines of a log; see the module for what is valid."""
-    entries, damaged = [], []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            entry = json.loads(line)
-            valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
-        # RecursionError: JSON that is nested to harm.
-        except (ValueError, LookupError, TypeError, RecursionError):
-            valid = False
-        if valid:
-            entries.append(entry)
-        else:
-            damaged.append(number)
-    return Log(entries, damaged)
+def _parsed(entry: dict) -> dict | None:
+    valid = type(entry["step"]) is int and isinstance(entry["kind"], str)
+    return entry if valid else None
+
+
+def _log_of(lines: list[dict | None]) -> Log:
+    damaged = [number for number, entry in enumerate(lines, 1) if entry is None]
+    return Log([entry for entry in lines if entry is not None], damaged)
 
 
 class MetricsLog:
@@ -231,19 +223,10 @@ class MetricsLog:
 
     def _open(self, path: epath.Path) -> list[dict]:
         """Opens the file for appending, and returns the objects that it holds."""
-        content = path.read_bytes() if path.exists() else b""
-        kept = content[: content.rfind(b"\n") + 1]  # the complete lines
-        # A tail without a line end is either half of a line that this class wrote,
-        # which begins with "step", or foreign. Cut off the first; keep and report the
-        # second. The tail may be shorter than the beginning it is compared with.
-        if not content[len(kept) :].startswith(
-            b'{"step": '[: len(content) - len(kept)]
-        ):
-            kept = content + b"\n"
-        log = parse_log(kept)
+        lines, self._file = open_log(path, _parsed, begin=b'{"step": ')
+        log = _log_of(lines)
         for number in log.damaged:
             say(f"warning: {path}, line {number} is damaged; ignored, not removed")
-        self._file = open_growing(path, kept)
         return log.entries
 
     def write(self, step: int, kind: str, values: dict[str, float]) -> bool:
@@ -267,7 +250,7 @@ class MetricsLog:
         if kind == "rollback":
             self.rollbacks += 1
             # Forget everything after the step, so that it is written again.
-            self._last = {k: min(last, step) for k, last in self._last.items()}
+            self._last = {k: min(newest, step) for k, newest in self._last.items()}
             self.entries = [e for e in self.entries if e["step"] <= step]
         else:
             self._last[kind] = max(self._last.get(kind, -1), step)

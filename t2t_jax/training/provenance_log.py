@@ -17,7 +17,7 @@ def read_starts(workdir: Workdir) -> list[Start]:
 
 
 def starts_of_steps(
-    starts: Sequence[Start], first: int, last: int, rolled_back: bool = False
+    starts: Sequence[Start], first_step: int, last_step: int, rolled_back: bool = False
 ) -> list[Start]:
     """The starts that executed some steps, as far as they are kept.
 
@@ -31,10 +31,14 @@ def starts_of_steps(
     def executed_by(step: int) -> int:
         return max(i for i, start in enumerate(starts) if start.step < step)
 
-    if not any(start.step < first for start in starts):
+    if not any(start.step < first_step for start in starts):
         return list(starts)  # the first line is damaged: any of them
     # The start of a step changes only behind the steps that starts continued after.
-    borders = {first, last, *(s.step + 1 for s in starts if first < s.step + 1 <= last)}
+    borders = {
+        first_step,
+        last_step,
+        *(s.step + 1 for s in starts if first_step < s.step + 1 <= last_step),
+    }
     numbers = {executed_by(step) for step in borders}
     if rolled_back:
         numbers = {*range(min(numbers), len(starts))}
@@ -53,30 +57,28 @@ def record_start(workdir: Workdir, step: int, machine: dict[str, str | int]) -> 
     if ideas.imported:
         start["ideas"] = dict(ideas.imported)
     # At step 0 nothing is trained yet, so an earlier machine does not matter.
-    last = workdir.last_start()
-    if step and last is None:
+    previous = workdir.last_start()
+    if step and previous is None:
         say(
             f"warning: {file} is damaged or missing, so the machine of the last start "
             "is unknown; only the same machine continues to identical bytes"
         )
     elif step:
-        _warn_if_changed("machine is", last.machine, machine)
-        before, now = last.ideas, ideas.imported
+        _warn_if_changed("machine is", previous.machine, machine)
+        ideas_before, ideas_now = previous.ideas, ideas.imported
         # Only what they contain matters, and not from where it was imported.
-        if {*before.values()} != {*now.values()}:
-            _warn_if_changed("code of --ideas is", _short(before), _short(now))
+        if {*ideas_before.values()} != {*ideas_now.values()}:
+            _warn_if_changed(
+                "code of --ideas is", _short(ideas_before), _short(ideas_now)
+            )
     if content and not content.endswith(b"\n"):
         content += b"\n"  # a damaged last line must not swallow the new one
     atomic.write_atomically(file, content + json.dumps(start).encode() + b"\n")
 
 
-def check_kernel_choices(before: str) -> None:
-    """Warns if XLA's autotuner may choose kernels other than those of the last start.
-
-    Args:
-      before: of `kernel_choices`, as saved with the state.
-    """
-    if not keeps_kernel_choices(before):
+def check_kernel_choices(choices: str) -> None:
+    """Warns if XLA may choose other kernels than `choices`, those of the last start."""
+    if not keeps_kernel_choices(choices):
         say(
             "warning: the kernels that XLA chose for the last start are no longer all "
             f"in {AUTOTUNING} of the cache, so it may choose others; the run "
@@ -84,15 +86,15 @@ def check_kernel_choices(before: str) -> None:
         )
 
 
-def _warn_if_changed(what: str, last: dict, now: dict) -> None:
+def _warn_if_changed(subject: str, recorded: dict, current: dict) -> None:
     """Warns with the fields that differ, such as `cores 2 -> 1`."""
     changed = ", ".join(
-        f"{name} {before} -> {after}"
-        for name, (before, after) in machine_differences(last, now).items()
+        f"{name} {old} -> {new}"
+        for name, (old, new) in machine_differences(recorded, current).items()
     )
     if changed:
         say(
-            f"warning: the {what} not that of the last start ({changed}); the run "
+            f"warning: the {subject} not that of the last start ({changed}); the run "
             "continues, but not to identical bytes"
         )
 

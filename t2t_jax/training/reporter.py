@@ -93,22 +93,22 @@ class Reporter:
         self, step: int, values: dict[str, float], seconds_left: float
     ) -> None:
         """Shows progress: the bar in a terminal, a line elsewhere."""
-        shown = {
+        fields = {
             "loss": f"{values['loss']:.3f}",
             "tokens/s": f"{values['tokens_per_second']:,.0f}",
             "ms/step": f"{1e3 * values['seconds_per_step']:,.0f}",
         }
         if "mfu" in values:
-            shown["MFU"] = f"{values['mfu']:.1%}"
+            fields["MFU"] = f"{values['mfu']:.1%}"
         if values["skipped"]:
-            shown["skipped"] = f"{values['skipped']:.0f}"
+            fields["skipped"] = f"{values['skipped']:.0f}"
         if not self._bar.disable:
-            self._bar.set_postfix(shown, refresh=False)
+            self._bar.set_postfix(fields, refresh=False)
             self._bar.update(step - self._bar.n)  # `update` takes an increment
         else:
-            listed = "  ".join(f"{name} {value}" for name, value in shown.items())
-            left = tqdm.tqdm.format_interval(seconds_left)
-            say(f"step {step:,}/{self._steps:,}  {listed}  left {left}")
+            listed = "  ".join(f"{name} {value}" for name, value in fields.items())
+            time_left = tqdm.tqdm.format_interval(seconds_left)
+            say(f"step {step:,}/{self._steps:,}  {listed}  left {time_left}")
 
     def close(self) -> None:
         """Closes the bar and the files."""
@@ -143,9 +143,9 @@ class _Events:
         if path.startswith("disk:"):
             os.makedirs(path.removeprefix("disk:"), exist_ok=True)
 
-    def write(self, more: bytes) -> None:
+    def write(self, content: bytes) -> None:
         """Appends in memory, until the next `flush`."""
-        self._file.write(more)
+        self._file.write(content)
 
     def flush(self) -> None:
         """Appends to the file; warns if that fails, and keeps the content."""

@@ -118,10 +118,10 @@ def linear(config: Config) -> optax.Schedule:
 
 
 def linear_formula(config: Config) -> str:
-    train, left = config.train, steps_after_warmup(config)
+    train, steps = config.train, steps_after_warmup(config)
     return (
         f"{peak_text(config)} * min(step / {train.warmup}, "
-        f"({train.warmup + left} - step) / {left})"
+        f"({train.warmup + steps} - step) / {steps})"
     )
 
 
@@ -132,10 +132,10 @@ def cosine(config: Config) -> optax.Schedule:
 
 
 def cosine_formula(config: Config) -> str:
-    warmup, left = config.train.warmup, steps_after_warmup(config)
+    warmup, steps = config.train.warmup, steps_after_warmup(config)
     return (
         f"{peak_text(config)} * min(step / {warmup}, "
-        f"(1 + cos(pi * max(0, step - {warmup}) / {left})) / 2)"
+        f"(1 + cos(pi * max(0, step - {warmup}) / {steps})) / 2)"
     )
 
 

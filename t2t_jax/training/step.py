@@ -120,9 +120,11 @@ def train_step(
     def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
         module = collected(nnx.merge(definition, frozen | trained))
-        others = merged(frozen_models, frozen_parameters)
+        frozen_modules = merged(frozen_models, frozen_parameters)
         rngs = DropoutRng(rng, batch["row"])
-        total, sums = objective.sums_of(module, others, batch, rngs, config, bos)
+        total, sums = objective.sums_of(
+            module, frozen_modules, batch, rngs, config, bos
+        )
         return total / count, sums
 
     gradient = jax.value_and_grad(mean_loss, has_aux=True)
@@ -174,11 +176,11 @@ def gradient_norm(gradients: Parameters) -> Array:
         return optax.tree.norm(gradients)
     # Sums over the last axis, added up where their shapes are equal, and then over all
     # that is left: a GPU starts a kernel to end each sum over several axes.
-    of_shape = dict[tuple[int, ...], Array]()
+    sums_by_shape = dict[tuple[int, ...], Array]()
     for x in jax.tree.leaves(gradients):
         squares = jnp.square(x) if x.ndim < 2 else jnp.square(x).sum(-1)
-        of_shape[squares.shape] = of_shape.get(squares.shape, 0.0) + squares
-    return jnp.sqrt(sum(squares.sum() for squares in of_shape.values()))
+        sums_by_shape[squares.shape] = sums_by_shape.get(squares.shape, 0.0) + squares
+    return jnp.sqrt(sum(squares.sum() for squares in sums_by_shape.values()))
 
 
 def _check_arrays(loss: Loss, batch: Batch, config: Config) -> None:
@@ -275,10 +277,10 @@ def _sharding_like(x, sharding: NamedSharding, parameter) -> NamedSharding:
         return sharding
     spec = PartitionSpec()
     for axis in range(len(parameter.shape)):
-        shape, others = list(parameter.shape), list(sharding.spec)
-        del shape[axis], others[axis]
+        shape, axes = list(parameter.shape), list(sharding.spec)
+        del shape[axis], axes[axis]
         if x.shape == tuple(shape):
-            spec = PartitionSpec(*others)
+            spec = PartitionSpec(*axes)
             break  # of two axes of equal size either will do
     return NamedSharding(sharding.mesh, spec)
 
@@ -307,10 +309,15 @@ def compile_steps(
 
     def train(state, batch, *frozen_parameters):
         # Closed over, hence static: the config and the models' structure.
-        options = {"definition": model.definition, "config": config, "bos": bos}
         with meshes.compiling_for(mesh):
             return train_step(
-                state, batch, frozen_parameters, frozen_models=frozen, **options
+                state,
+                batch,
+                frozen_parameters,
+                definition=model.definition,
+                config=config,
+                bos=bos,
+                frozen_models=frozen,
             )
 
     def evaluate(parameters, batch):
@@ -371,19 +378,19 @@ class FrozenModels(NamedTuple):
 def frozen_shapes(models: Sequence[Model], mesh: Mesh) -> tuple[Parameters, ...]:
     """The parameters of each model as `jax.ShapeDtypeStruct`s with shardings."""
 
-    def of(model: Model) -> Parameters:
+    def shapes_of(model: Model) -> Parameters:
         return jax.tree.map(
             lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
             model.shapes,
             meshes.shardings(mesh, model.axes, model.shapes),
         )
 
-    return tuple(map(of, models))
+    return tuple(map(shapes_of, models))
 
 
 def merged(models: Sequence[Model], parameters: Sequence[Parameters]) -> list[Any]:
     """The modules of models with their parameters, inside a jitted function."""
     return [
-        nnx.merge(model.definition, of_model)
-        for model, of_model in zip(models, parameters, strict=True)
+        nnx.merge(model.definition, arrays)
+        for model, arrays in zip(models, parameters, strict=True)
     ]

@@ -92,8 +92,8 @@ class Interruption:
             self._watch = watch = stack.enter_context(interruption.watched())
             notice = "finishing this step and saving; again stops at once"
             if distributed:
-                held = watch.held("", lambda: False, forward=signal.SIGTERM)
-                stack.enter_context(held)
+                forwarding = watch.held("", lambda: False, forward=signal.SIGTERM)
+                stack.enter_context(forwarding)
                 if threading.current_thread() is threading.main_thread():
                     stack.enter_context(rendezvous.jax_sigterm_handler())
             else:

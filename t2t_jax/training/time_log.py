@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from t2t_jax.io.growing import open_growing
+from t2t_jax.io.json_lines import open_log, read_lines
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import text_table
@@ -62,27 +62,25 @@ class TimeLog:
     def open(self, workdir: Workdir, step: int) -> None:
         """Begins to write, with the line of a start that continues after a step."""
         file = workdir / TIMES
-        content = file.read_bytes() if file.exists() else b""
-        # Without half a line that a crash has left.
-        self._file = open_growing(file, content[: content.rfind(b"\n") + 1])
+        _, self._file = open_log(file, _parsed, begin=b'{"began": ')
         self._is_local = is_local(file)
         self.write(step)
 
     def enter(self, phase: str) -> str:
         """Begins a phase; returns the one before."""
-        now, before = time.monotonic(), self._phase
-        self._seconds[before] += now - self._since
-        self._since, self._phase = now, phase
-        return before
+        time_now, previous_phase = time.monotonic(), self._phase
+        self._seconds[previous_phase] += time_now - self._since
+        self._since, self._phase = time_now, phase
+        return previous_phase
 
     @contextlib.contextmanager
     def during(self, phase: str) -> Iterator[None]:
         """Measures a phase within another one."""
-        before = self.enter(phase)
+        outer_phase = self.enter(phase)
         try:
             yield
         finally:
-            self.enter(before)
+            self.enter(outer_phase)
 
     def write(self, step: int, urgent: bool = True) -> None:
         """Writes a line: what came since the last one led to this step.
@@ -135,13 +133,13 @@ class Times(NamedTuple):
 
 
 def read_times(workdir: Workdir) -> list[Times]:
-    """Reads the lines, as long as they are whole; none if an older version ran."""
-    file, found = workdir / TIMES, []
-    for line in file.read_bytes().splitlines() if file.exists() else ():
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            read = json.loads(line)
-            found.append(Times(read["began"], read["step"], dict(read["seconds"])))
-    return found
+    """Reads the lines that are not damaged; none if an older version ran."""
+    lines = read_lines(workdir / TIMES, _parsed).entries
+    return [times for times in lines if times]
+
+
+def _parsed(line: dict) -> Times:
+    return Times(line["began"], line["step"], dict(line["seconds"]))
 
 
 def _is_unscored(workdir: Workdir) -> bool:
@@ -173,9 +171,12 @@ class TimeSummary(NamedTuple):
             for phase, n in self.seconds.items()
         ]
         table = text_table([*rows, ("all", f"{total:,.1f} s", "", "")], left=(0, 3))
-        ends = f"{self.starts} start{'s' * (self.starts > 1)}"
-        repeated = f", at least {self.repeated:,} steps repeated" * (self.repeated > 0)
-        return [f"time of the run: {ends}{repeated}", *table]
+        title = f"time of the run: {self.starts} start"
+        if self.starts > 1:
+            title += "s"
+        if self.repeated:
+            title += f", at least {self.repeated:,} steps repeated"
+        return [title, *table]
 
 
 def summarize(lines: Sequence[Times]) -> TimeSummary:
@@ -184,15 +185,15 @@ def summarize(lines: Sequence[Times]) -> TimeSummary:
     Work is discarded where a later line has an earlier step: a start continued from a
     checkpoint, or a rollback went back to one.
     """
-    kept: list[Times] = []
-    lost, repeated, last = 0.0, 0, 0
+    lasting: list[Times] = []
+    lost, repeated, last_step = 0.0, 0, 0
     for line in lines:
-        repeated += max(0, last - line.step)
-        last = line.step
-        while kept and kept[-1].step > line.step:
-            lost += sum(kept.pop().seconds.values())
-        kept.append(line)
-    total = sum((Counter(line.seconds) for line in kept), Counter())
+        repeated += max(0, last_step - line.step)
+        last_step = line.step
+        while lasting and lasting[-1].step > line.step:
+            lost += sum(lasting.pop().seconds.values())
+        lasting.append(line)
+    total = sum((Counter(line.seconds) for line in lasting), Counter())
     total["lost"] += lost
     seconds = {phase: total[phase] for phase in PHASES if total[phase]}
     return TimeSummary(seconds, len({line.began for line in lines}), repeated)

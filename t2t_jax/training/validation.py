@@ -9,7 +9,7 @@ from t2t_jax.config import Config
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.feeding import plan_for
 from t2t_jax.data.pairs import Pairs
-from t2t_jax.data.shapes import ROWS_MULTIPLE
+from t2t_jax.data.shapes import ROWS_MULTIPLE, STRETCH
 from t2t_jax.io.interruption import check
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.layers import Parameters
@@ -23,8 +23,7 @@ def dev_plan(pairs: Pairs, config: Config) -> Plan:
     Leaves out no pair: raises the token budget if the longest pair needs it.
     """
     longest = max(lengths.max() for lengths in pairs.lengths())
-    # A packed row may be a quarter longer than the longest sentence (packing.STRETCH).
-    longest_row = 1.25 * (max(int(longest), config.data.row_length) + 8)
+    longest_row = STRETCH * (max(int(longest), config.data.row_length) + 8)
     room = int(longest_row * ROWS_MULTIPLE)
     data = dataclasses.replace(
         config.data, batch_tokens=max(config.data.batch_tokens, room)

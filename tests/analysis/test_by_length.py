@@ -53,9 +53,9 @@ def test_a_group_is_scored_as_a_test_set():
     scores = scores_of(beyond, "de")
     outputs = ["vier drei zwei", "eins zwei", "sechs"]
     assert [line.output for line in beyond] == outputs
-    wanted = corpus_scores(outputs, [beyond[0].reference] * 3, "de")
+    expected = corpus_scores(outputs, [beyond[0].reference] * 3, "de")
     assert scores["lines"] == 3
-    assert (scores["bleu"], scores["chrf"]) == (wanted["bleu"], wanted["chrf"])
+    assert (scores["bleu"], scores["chrf"]) == (expected["bleu"], expected["chrf"])
     assert scores["perplexity"] == pytest.approx(math.exp((2 + 2 + 20) / 15))
     assert scores["pieces"] == 14
     # The ratio is of all pieces together.
@@ -67,8 +67,8 @@ def test_a_single_group_has_the_scores_of_the_set(trained):
     workdir, scores = trained
     opened = Workdir.open(workdir)
     config, vocabulary = opened.config_and_vocabulary()
-    found = by_length(Context(workdir, config, {}), edges=())
-    (group,) = found["groups"]
+    result = by_length(Context(workdir, config, {}), edges=())
+    (group,) = result["groups"]
     assert (group["above"], group["up_to"]) == (0.0, None)
     for name in ("bleu", "chrf", "lines"):
         assert group[name] == scores["test"][name]
@@ -77,8 +77,8 @@ def test_a_single_group_has_the_scores_of_the_set(trained):
     data = config.data
     train = open_corpus(data.train, data.source, data.target, data.dir)
     lengths = [len(ids) for ids in vocabulary.encode([s for s, _ in train.pairs()])]
-    assert found["longest"] == max(lengths) + 1  # EOS
-    assert found["seen.lines"] + found.get("beyond.lines", 0) == group["lines"]
+    assert result["longest"] == max(lengths) + 1  # EOS
+    assert result["seen.lines"] + result.get("beyond.lines", 0) == group["lines"]
     # The translations are those that were there, and not made again.
     assert len([*(workdir / "scores").iterdir()]) == 1
 

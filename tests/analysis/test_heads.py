@@ -26,8 +26,8 @@ def ablation():
 
 
 def with_parameters(parameters):
-    whole = translator()
-    return type(whole)(whole.config, whole.vocabulary, whole.model, parameters)
+    full = translator()
+    return type(full)(full.config, full.vocabulary, full.model, parameters)
 
 
 def loss(parameters):
@@ -38,15 +38,15 @@ def loss(parameters):
 
 @pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
 def test_a_removed_head_is_one_that_reads_no_values(ablation, attention):
-    whole = translator().parameters
+    parameters = translator().parameters
     stack, module = {"cross": ("decoder", "cross")}.get(
         attention, (attention, "attention")
     )
-    removed = without_heads(whole, [Head(attention, 0, 1)])
+    removed = without_heads(parameters, [Head(attention, 0, 1)])
     # Another way to the same function: the head's values are 0, and so is what it adds.
-    blind = jax.tree.map(np.array, whole)
+    blind = jax.tree.map(np.array, parameters)
     blind[stack][0][module]["value"][:, 1] = 0.0
-    losses = [loss(parameters) for parameters in (whole, removed, blind)]
+    losses = [loss(p) for p in (parameters, removed, blind)]
     np.testing.assert_allclose(losses[1], losses[2], rtol=1e-5)
     assert abs(losses[0] - losses[1]) > 1e-3
     assert ablation.loss([Head(attention, 0, 1)]) == pytest.approx(losses[1], rel=1e-5)
@@ -54,22 +54,22 @@ def test_a_removed_head_is_one_that_reads_no_values(ablation, attention):
 
 def test_removal_changes_nothing_else_and_not_the_original():
     parameters = translator().parameters
-    before = jax.tree.map(np.array, parameters)
+    expected = jax.tree.map(np.array, parameters)
     heads = [Head("encoder", 0, 0), Head("cross", 0, 1)]
     once = without_heads(parameters, heads)
     twice = without_heads(once, heads)
     jax.tree.map(np.testing.assert_array_equal, once, twice)
-    jax.tree.map(np.testing.assert_array_equal, parameters, before)
-    encoder, decoder = before["encoder"][0], before["decoder"][0]
+    jax.tree.map(np.testing.assert_array_equal, parameters, expected)
+    encoder, decoder = expected["encoder"][0], expected["decoder"][0]
     encoder["attention"]["out"][0] = 0.0
     decoder["cross"]["out"][1] = 0.0
-    jax.tree.map(np.testing.assert_array_equal, once, before)
+    jax.tree.map(np.testing.assert_array_equal, once, expected)
 
 
 def test_without_all_heads_the_source_makes_no_difference(ablation):
     cut = with_parameters(without_heads(translator().parameters, ablation.heads))
-    one, other = cut.score([("a dog", "ein Hund"), ("the cat", "ein Hund")])
-    assert one.log_prob == pytest.approx(other.log_prob, rel=1e-6)
+    score_a, score_b = cut.score([("a dog", "ein Hund"), ("the cat", "ein Hund")])
+    assert score_a.log_prob == pytest.approx(score_b.log_prob, rel=1e-6)
 
 
 def test_the_parameters_of_other_models_have_no_heads():
@@ -111,25 +111,25 @@ def one_hot(columns, n):
 
 
 def described(sentence):
-    found = patterns.patterns([sentence])
-    return {name: float(of[0, 0]) for name, of in found.items()}
+    averages = patterns.patterns([sentence])
+    return {name: float(values[0, 0]) for name, values in averages.items()}
 
 
 def test_uniform_attention_has_all_the_entropy():
     n = len(SOURCE)
-    found = described(
+    description = described(
         patterns.self_attention(SOURCE, np.full((1, 1, n, n), 1 / n), causal=False)
     )
-    assert found["entropy"] == pytest.approx(np.log2(n))
-    assert found["relative_entropy"] == pytest.approx(1)
-    assert found["distance"] == pytest.approx(0)
-    assert found["absolute_distance"] == pytest.approx((n * n - 1) / (3 * n))
-    assert found["share.punctuation"] == pytest.approx((6 * 2 + 2 * 1) / n / n)
+    assert description["entropy"] == pytest.approx(np.log2(n))
+    assert description["relative_entropy"] == pytest.approx(1)
+    assert description["distance"] == pytest.approx(0)
+    assert description["absolute_distance"] == pytest.approx((n * n - 1) / (3 * n))
+    assert description["share.punctuation"] == pytest.approx((6 * 2 + 2 * 1) / n / n)
     causal = np.tril(np.ones((n, n)))
     causal = (causal / causal.sum(1, keepdims=True))[None, None]
-    found = described(patterns.self_attention(SOURCE, causal, causal=True))
-    assert found["relative_entropy"] == pytest.approx(1)
-    assert found["entropy"] == pytest.approx(np.log2(np.arange(2, n + 1)).mean())
+    description = described(patterns.self_attention(SOURCE, causal, causal=True))
+    assert description["relative_entropy"] == pytest.approx(1)
+    assert description["entropy"] == pytest.approx(np.log2(np.arange(2, n + 1)).mean())
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_uniform_attention_has_all_the_entropy():
 def test_planted_self_attention_is_recognized(kind, causal, columns):
     pieces = READ if kind == "start" else SOURCE
     sentence = patterns.self_attention(pieces, one_hot(columns, len(pieces)), causal)
-    found = described(sentence)
-    assert found[f"share_if_any.{kind}"] == pytest.approx(1)
-    assert found["entropy"] == pytest.approx(0)
+    description = described(sentence)
+    assert description[f"share_if_any.{kind}"] == pytest.approx(1)
+    assert description["entropy"] == pytest.approx(0)
     if kind == "same piece":  # two queries of eight; the others attend to themselves
-        assert found["share.same piece"] == pytest.approx(2 / 8)
+        assert description["share.same piece"] == pytest.approx(2 / 8)
     else:
-        assert kind_of(found) == kind
+        assert kind_of(description) == kind
 
 
 @pytest.mark.parametrize(
@@ -167,19 +167,19 @@ def test_planted_cross_attention_is_recognized(kind, columns):
         words=([0, 1, 2, 3, 4, 4, 5, -1], [0, 1, 2, 3, 4, 5, -1]),
         links=[(n, n) for n in range(6)],
     )
-    found = described(sentence)
-    assert found[f"share_if_any.{kind}"] == pytest.approx(1)
-    assert found["peak"] == pytest.approx(np.mean(columns) / 7)
-    assert kind_of(found) == kind
+    description = described(sentence)
+    assert description[f"share_if_any.{kind}"] == pytest.approx(1)
+    assert description["peak"] == pytest.approx(np.mean(columns) / 7)
+    assert kind_of(description) == kind
 
 
-def kind_of(found):
+def kind_of(description):
     shares = {
         name.removeprefix("share."): value
-        for name, value in found.items()
+        for name, value in description.items()
         if name.startswith("share.")
     }
-    return patterns.kind_of(shares, found["relative_entropy"])
+    return patterns.kind_of(shares, description["relative_entropy"])
 
 
 def test_heads_without_a_large_share_are_broad_or_mixed():

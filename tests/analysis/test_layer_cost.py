@@ -31,12 +31,12 @@ def test_flops_are_those_of_the_formula(layer, options, expected):
 
 
 def test_recurrence_alone_has_sequential_operations():
-    found = {
+    counts = {
         layer: traced(layer_cost.sequential_operations, layer, 24, 64)
         for layer in layer_cost.LAYERS
     }
-    assert found.pop("recurrence") == 24
-    assert set(found.values()) == {1}
+    assert counts.pop("recurrence") == 24
+    assert set(counts.values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_recurrence_alone_has_sequential_operations():
     ],
 )
 def test_paths_between_the_ends(layer, options, length, expected):
-    found = layer_cost.path_lengths(None, layer, [length], 16, options)
-    assert found["paths"] == [expected]
-    assert found["longest"] == expected
+    result = layer_cost.path_lengths(None, layer, [length], 16, options)
+    assert result["paths"] == [expected]
+    assert result["longest"] == expected
 
 
 def test_one_layer_is_measured():
-    found = layer_cost.layer_cost("attention_function", 32, 16, seconds=0.0)
-    assert found["forward"] > 0
-    assert found["time"] > 0
+    cost = layer_cost.layer_cost("attention_function", 32, 16, seconds=0.0)
+    assert cost["forward"] > 0
+    assert cost["time"] > 0
     # With gradients, the weights are stored: [b, h, t, s] in float32.
-    assert found["memory"] > 4 * 2 * 32 * 32
-    assert found["flops"] == 2 * 4 * 32**2 * 16
-    assert found["sequential"] == 1
+    assert cost["memory"] > 4 * 2 * 32 * 32
+    assert cost["flops"] == 2 * 4 * 32**2 * 16
+    assert cost["sequential"] == 1
 
 
 def test_a_sweep_is_fitted_on_its_larger_halves(monkeypatch):
@@ -72,15 +72,15 @@ def test_a_sweep_is_fitted_on_its_larger_halves(monkeypatch):
         return {**values, **sizes, "memory": None}
 
     monkeypatch.setattr(layer_cost, "layer_cost", cost)
-    found = layer_cost.layer_costs(
+    result = layer_cost.layer_costs(
         *(None, "attention", [32, 16, 8, 4], [4, 8, 16, 32], 4, 2), overhead=1e3
     )
-    assert [point["length"] for point in found["lengths"]] == [4, 8, 16, 32]
-    assert {point["width"] for point in found["lengths"]} == {2}
-    assert [point["width"] for point in found["widths"]] == [4, 8, 16, 32]
-    assert {point["length"] for point in found["widths"]} == {4}
-    assert found["time_n"] == pytest.approx(2)
-    assert found["time_d"] == pytest.approx(1)
-    assert found["time_d_low"] == pytest.approx(1)  # its interval has no width
-    assert "memory_n" not in found  # the compiler did not say
-    assert found["sequential"] == 32
+    assert [point["length"] for point in result["lengths"]] == [4, 8, 16, 32]
+    assert {point["width"] for point in result["lengths"]} == {2}
+    assert [point["width"] for point in result["widths"]] == [4, 8, 16, 32]
+    assert {point["length"] for point in result["widths"]} == {4}
+    assert result["time_n"] == pytest.approx(2)
+    assert result["time_d"] == pytest.approx(1)
+    assert result["time_d_low"] == pytest.approx(1)  # its interval has no width
+    assert "memory_n" not in result  # the compiler did not say
+    assert result["sequential"] == 32

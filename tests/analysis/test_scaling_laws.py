@@ -26,9 +26,9 @@ def noisy():
 
 
 def test_exact_losses_give_the_constants_back():
-    found = scaling.fit(made_up(), resamples=1)
-    np.testing.assert_allclose(found.law, LAW, rtol=1e-4)
-    assert not found.at_bound
+    fit = scaling.fit(made_up(), resamples=1)
+    np.testing.assert_allclose(fit.law, LAW, rtol=1e-4)
+    assert not fit.at_bound
     with pytest.raises(UserError, match="8 runs with 4 .* and 2 of tokens; want at"):
         scaling.fit(made_up(data=DATA[:2]))
 
@@ -49,9 +49,9 @@ def test_constants_that_the_runs_do_not_determine_are_not_printed():
     runs = made_up(noise=0.01)
     flat = runs._replace(loss=0.5 + 3_000.0 * runs.tokens**-0.6)
     noise = np.exp(0.01 * np.random.default_rng(1).normal(size=12))
-    found = scaling.fit(flat._replace(loss=flat.loss * noise), resamples=3)
-    assert str(found.constants()["alpha"]) == "not identified"
-    assert str(found.exponents()["parameters"]) == "not identified"
+    fit = scaling.fit(flat._replace(loss=flat.loss * noise), resamples=3)
+    assert str(fit.constants()["alpha"]) == "not identified"
+    assert str(fit.exponents()["parameters"]) == "not identified"
 
 
 def test_the_optimum_is_the_best_split_of_the_compute():
@@ -87,12 +87,12 @@ def test_the_prediction_is_made_of_the_grid_alone(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     grid_on_disk(tmp_path / "other", larger._replace(loss=larger.loss * 9))
     context = Context(tmp_path, None, needs)
-    found = predict_loss(context, parameters=2_000_000, steps=1_200)
-    assert found["tokens"] == pytest.approx(2.4e6)
-    assert found["loss"] == pytest.approx(float(LAW.loss(2e6, 2.4e6)), rel=1e-3)
-    assert found["flops_per_product"]["value"] == pytest.approx(3.0)
-    assert found["runs"] == 12
-    json.dumps(found)  # as it is stored
+    prediction = predict_loss(context, parameters=2_000_000, steps=1_200)
+    assert prediction["tokens"] == pytest.approx(2.4e6)
+    assert prediction["loss"] == pytest.approx(float(LAW.loss(2e6, 2.4e6)), rel=1e-3)
+    assert prediction["flops_per_product"]["value"] == pytest.approx(3.0)
+    assert prediction["runs"] == 12
+    json.dumps(prediction)  # as it is stored
     (tmp_path / "run3" / "metrics.jsonl").unlink()
     with pytest.raises(UserError, match=r"run3 has no dev\.loss"):
         predict_loss(context, parameters=10**6, steps=100)

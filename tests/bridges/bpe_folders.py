@@ -57,8 +57,8 @@ def fairseq(folder: Path, header: str = "#version: 0.2\n", ending: str = "") -> 
     codes, pieces = learned()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bpecodes").write_text(header + "".join(f"{c}{ending}\n" for c in codes))
-    for language, own in (("en", pieces), ("de", pieces[::-1])):
-        lines = [f"{as_fairseq(piece)} 7\n" for piece in own]
+    for language, side_pieces in (("en", pieces), ("de", pieces[::-1])):
+        lines = [f"{as_fairseq(piece)} 7\n" for piece in side_pieces]
         text = "".join([*lines, "madeupword0000 0\n"])
         (folder / f"dict.{language}.txt").write_text(text)
     return {
@@ -73,8 +73,8 @@ def fsmt(folder: Path, **settings) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "merges.txt").write_text("".join(f"{c} 9\n" for c in codes) + "cut off")
     config = {"langs": ["en", "de"], "tie_word_embeddings": False}
-    for side, own in (("src", pieces), ("tgt", pieces[::-1])):
-        ids = {piece: i for i, piece in enumerate([*SPECIAL, *own])}
+    for side, side_pieces in (("src", pieces), ("tgt", pieces[::-1])):
+        ids = {piece: i for i, piece in enumerate([*SPECIAL, *side_pieces])}
         (folder / f"vocab-{side}.json").write_text(json.dumps(ids))
         config[f"{side}_vocab_size"] = len(ids)
     settings = {"langs": ["en", "de"], "do_lower_case": False, **settings}

@@ -33,10 +33,10 @@ def random_like(shapes, scale=1.0, seed=0):
 @functools.cache
 def translator(own_source: bool = False, **model) -> Translator:
     """A model with NumPy's random numbers, for which nothing is compiled."""
-    ours = vocabulary()
+    tokens = vocabulary()
     config = CONFIG
     if own_source:
-        ours = type(ours)(ours.model, ours.name, renumbered(len(ours)))
+        tokens = type(tokens)(tokens.model, tokens.name, renumbered(len(tokens)))
         data = dataclasses.replace(config.data, joint_vocabulary=False)
         config = dataclasses.replace(
             config, data=data, model=dataclasses.replace(config.model, tied="target")
@@ -44,7 +44,7 @@ def translator(own_source: bool = False, **model) -> Translator:
     config = dataclasses.replace(
         config, model=dataclasses.replace(config.model, **model)
     )
-    built, rng = build(config.model, *ours.sizes), np.random.default_rng(1)
+    built, rng = build(config.model, *tokens.sizes), np.random.default_rng(1)
 
     def value(x) -> np.ndarray:
         # Of the scale that training gives: all activations stay of the size of 1.
@@ -52,7 +52,7 @@ def translator(own_source: bool = False, **model) -> Translator:
         return (2 * fan_in**-0.5 * rng.normal(size=x.shape)).astype(np.float32)
 
     parameters = jax.tree.map(value, built.shapes)
-    return Translator(config, ours, built, parameters, [7])
+    return Translator(config, tokens, built, parameters, [7])
 
 
 def run_peer(script: str, task: str, folder: Path, **job):

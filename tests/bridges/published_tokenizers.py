@@ -15,6 +15,7 @@ from pathlib import Path
 
 import sentencepiece
 
+from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.extensions.grammar import corpus
 
 SIDES = {"source": 0, "target": 1}
@@ -49,41 +50,37 @@ def marian(folder: Path, model_type="unigram", separate=False, **options) -> dic
     models = {side: spm(side, model_type, **options) for side in SIDES}
     for side, model in models.items():
         (folder / f"{side}.spm").write_bytes(model)
-    own = {side: set(pieces(model)[3:]) for side, model in models.items()}
+    ordinary = {side: set(pieces(model)[3:]) for side, model in models.items()}
 
-    def table(found):
+    def table(pieces):
         # Not in the order of SentencePiece; a piece is missing.
-        found = sorted(found)[1:]
-        random.Random(1).shuffle(found)
-        return {p: i for i, p in enumerate(["</s>", "<unk>", *TAGS, *found, "<pad>"])}
+        pieces = sorted(pieces)[1:]
+        random.Random(1).shuffle(pieces)
+        return ["</s>", "<unk>", *TAGS, *pieces]
 
     def write(name, content):
         (folder / name).write_text(json.dumps(content))
 
-    write("tokenizer_config.json", {"separate_vocabs": separate})
+    tables = [table(ordinary["source"] | ordinary["target"])]
     config = {"eos_token_id": 0, "share_encoder_decoder_embeddings": not separate}
     if separate:
         # The library takes special tokens of both sides from the source.
-        both = [table(own[side]) for side in SIDES]
-        least = min(map(len, both)) - 1
-        both = [[p for p in t if p != "<pad>"][:least] for t in both]
-        both = [{p: i for i, p in enumerate([*t, "<pad>"])} for t in both]
-        write("vocab.json", both[0])
-        write("target_vocab.json", both[1])
-        config["decoder_vocab_size"] = len(both[1])
-    else:
-        both = [table(own["source"] | own["target"])]
-        write("vocab.json", both[0])
-    config |= {"vocab_size": len(both[0]), "pad_token_id": len(both[0]) - 1}
-    config["bad_words_ids"] = [[config["pad_token_id"]]]
-    return config | {"decoder_start_token_id": config["pad_token_id"]}
+        tables = [table(ordinary[side]) for side in SIDES]
+        tables = [t[: min(map(len, tables))] for t in tables]
+        config["decoder_vocab_size"] = len(tables[1]) + 1
+    for name, pieces_of_side in zip(("vocab", "target_vocab"), tables, strict=False):
+        ids = {piece: i for i, piece in enumerate([*pieces_of_side, "<pad>"])}
+        write(f"{name}.json", ids)
+    write("tokenizer_config.json", {"separate_vocabs": separate})
+    padding = len(tables[0])
+    config |= {"vocab_size": padding + 1, "pad_token_id": padding}
+    return config | {"bad_words_ids": [[padding]], "decoder_start_token_id": padding}
 
 
 def m2m100(folder: Path, model_type="bpe", **options) -> dict:
     model = spm(None, model_type, **options)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    found = pieces(model)[3:][::-1]
-    table = ["<s>", "<pad>", "</s>", "<unk>", *found]
+    table = ["<s>", "<pad>", "</s>", "<unk>", *pieces(model)[3:][::-1]]
     ids = {p: i for i, p in enumerate(table)}
     (folder / "vocab.json").write_text(json.dumps(ids))
     from t2t_jax.tools.bridges.vocabularies.huggingface import M2M100
@@ -101,15 +98,14 @@ def m2m100(folder: Path, model_type="bpe", **options) -> dict:
 def nllb(folder: Path, model_type="bpe", **options) -> dict:
     from t2t_jax.tools.bridges.vocabularies.huggingface import NLLB
 
-    ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2}
-    model = spm(None, model_type, **ids, **options)
+    model = spm(None, model_type, unk_id=0, bos_id=1, eos_id=2, **options)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     added = [*NLLB.split(), "<mask>"]
-    first = len(pieces(model)) + 1
+    start = len(pieces(model)) + 1
     settings = {
         "additional_special_tokens": NLLB.split(),
         "added_tokens_decoder": {
-            first + i: {"content": token, "special": True, "lstrip": token == "<mask>"}
+            start + i: {"content": token, "special": True, "lstrip": token == "<mask>"}
             for i, token in enumerate(added)
         },
     }
@@ -121,8 +117,8 @@ def nllb(folder: Path, model_type="bpe", **options) -> dict:
 
 
 def pegasus(folder: Path, model_type="unigram", **options) -> dict:
-    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
-    model = spm(None, model_type, **ids, **options)
+    special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    model = spm(None, model_type, **special | options)
     (folder / "spiece.model").write_bytes(model)
     (folder / "tokenizer_config.json").write_text("{}")
     return {
@@ -156,14 +152,14 @@ def nasty_lines(count: int) -> list[str]:
         for _ in range(draw.randrange(1, 8)):
             kind = draw.random()
             if kind < 0.5:
-                added = draw.choice(WORDS)
+                word = draw.choice(WORDS)
             else:
                 low, high = draw.choice(ranges)
-                some = [draw.randrange(low, high) for _ in range(draw.randrange(4))]
-                added = "".join(map(chr, some)).replace("\n", "")
-            at = draw.choice([0, len(line), draw.randrange(len(line) + 1)])
-            added = draw.choice(SPACES) + added + draw.choice(SPACES)
-            line = line[:at] + added + line[at:]
+                codes = [draw.randrange(low, high) for _ in range(draw.randrange(4))]
+                word = "".join(map(chr, codes)).replace("\n", "")
+            place = draw.choice([0, len(line), draw.randrange(len(line) + 1)])
+            word = draw.choice(SPACES) + word + draw.choice(SPACES)
+            line = line[:place] + word + line[place:]
         lines.append(line)
     return lines[:count]
 
@@ -172,16 +168,23 @@ FOLDERS = {"marian": marian, "m2m100": m2m100, "nllb": nllb, "pegasus": pegasus}
 LANGUAGES = {"m2m100": ("en", "de"), "nllb": ("eng_Latn", "deu_Latn")}
 
 
-def reader(kind):
-    """Our function that reads a folder of a kind."""
+def read(kind, folder: Path, config: dict, languages=None) -> Vocabulary:
+    """The vocabulary of a folder of a kind."""
     from t2t_jax.tools.bridges.vocabularies import huggingface, marian
 
-    return getattr(marian if kind == "marian" else huggingface, f"{kind}_vocabulary")
+    module = marian if kind == "marian" else huggingface
+    languages = languages or LANGUAGES.get(kind, ())
+    return getattr(module, f"{kind}_vocabulary")(folder, config, *languages)
+
+
+def new_vocabulary(kind, folder: Path, **options) -> Vocabulary:
+    """The vocabulary of a new folder."""
+    return read(kind, folder, FOLDERS[kind](folder, **options))
 
 
 def original(folder: Path, **job) -> dict:
-    """What the original tokenizer of a folder finds, in a process of its own."""
-    file, output = folder / "job.json", folder / "found.json"
+    """Runs the original tokenizer of a folder in a process of its own."""
+    file, output = folder / "job.json", folder / "result.json"
     job |= {"folder": str(folder), "output": str(output)}
     file.write_text(json.dumps(job))
     subprocess.run([sys.executable, "-m", __name__, file], check=True)
@@ -195,10 +198,10 @@ def main():
     import transformers
 
     job = json.loads(Path(sys.argv[1]).read_text())
-    made = getattr(transformers, f"{CLASSES.get(job['kind'], 'FSMT')}Tokenizer")
+    kind = getattr(transformers, f"{CLASSES.get(job['kind'], 'FSMT')}Tokenizer")
     languages = {"src_lang": job["source"], "tgt_lang": job["target"]}
     languages = {name: value for name, value in languages.items() if value}
-    tokenizer = made.from_pretrained(job["folder"], **languages)
+    tokenizer = kind.from_pretrained(job["folder"], **languages)
     result = {
         "source": tokenizer(job["lines"])["input_ids"],
         "target": tokenizer(text_target=job["lines"])["input_ids"],

@@ -19,18 +19,18 @@ TARGETS = ["die Katze sieht den Hund", "ein Hund", "ein Hund"]
 @pytest.fixture(scope="session")
 def explained():
     """What a small model with two layers of two heads makes of three sentences."""
-    one = translator(layers=2, output_bias=True)
-    pieces = map(one.vocabulary.piece, range(len(one.vocabulary)))
+    small = translator(layers=2, output_bias=True)
+    pieces = map(small.vocabulary.piece, range(len(small.vocabulary)))
     bias_v = [-20.0 * piece.startswith(("<0x", "<unk>")) for piece in pieces]
     bias = {"output_bias": np.array(bias_v, np.float32)}  # it says letters, not bytes
-    parameters = one.parameters | {"embedding": one.parameters["embedding"] | bias}
-    one = Translator(one.config, one.vocabulary, one.model, parameters, [7])
+    parameters = small.parameters | {"embedding": small.parameters["embedding"] | bias}
+    small = Translator(small.config, small.vocabulary, small.model, parameters, [7])
     options = {
         "prefix": ["die Katze ", "ein", "ein"],
         "must_not": "Hund",
         "warn": False,
     }
-    return explain(one, LINES, TARGETS, beam=4, nbest=2, alpha=1.0, **options)
+    return explain(small, LINES, TARGETS, beam=4, nbest=2, alpha=1.0, **options)
 
 
 @pytest.fixture(scope="session")

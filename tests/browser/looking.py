@@ -78,10 +78,10 @@ class Opened:
     def view(self, name, column=0):
         """The drawn view of a section, of one of the models."""
         self.page.locator(f"#{name}").scroll_into_view_if_needed()
-        found = self.page.locator(f"#{name} .column").nth(column)
-        found.scroll_into_view_if_needed()
-        found.and_(self.page.locator(":not(.waiting)")).wait_for()
-        return found.locator(".view")
+        drawn = self.page.locator(f"#{name} .column").nth(column)
+        drawn.scroll_into_view_if_needed()
+        drawn.and_(self.page.locator(":not(.waiting)")).wait_for()
+        return drawn.locator(".view")
 
     def announced(self):
         """The sentence that a screen reader reads last."""
@@ -124,24 +124,26 @@ def values_of(payload, reference):
 
 def value(text):
     """The number that a text of a page begins or ends with: −1.23, +4e−5, 63%."""
-    found = re.findall(r"[+−-]?\d[\d,]*\.?\d*(?:e[+−-]?\d+)?", plain(text))
-    number = float(found[0].replace("−", "-").replace(",", "").replace("+", "", 1))
+    numbers = re.findall(r"[+−-]?\d[\d,]*\.?\d*(?:e[+−-]?\d+)?", plain(text))
+    number = float(numbers[0].replace("−", "-").replace(",", "").replace("+", "", 1))
     return number / 100 if "%" in text else number
 
 
-def is_shown(text, wanted, digits=3):
+def is_shown(text, expected, digits=3):
     """True if a text is a number as the page rounds it: to so many digits."""
     if text.startswith("<"):  # "<0.1%"
-        return wanted < value(text)
-    least = 10.0 ** (math.floor(math.log10(abs(wanted) or 1)) - digits + 1)
+        return expected < value(text)
+    unit = 10.0 ** (math.floor(math.log10(abs(expected) or 1)) - digits + 1)
     # The page's document has five digits, so halves may be rounded the other way.
-    return abs(value(text) - wanted) <= 0.51 * least + 1e-4 * abs(wanted)
+    return abs(value(text) - expected) <= 0.51 * unit + 1e-4 * abs(expected)
 
 
-def is_percent(text, wanted):
+def is_percent(text, expected):
     """True if a text is a probability as the page rounds it."""
     if text.startswith("<"):
-        return wanted < 0.00101
-    wanted = wanted if wanted == 1 else min(wanted, 0.999)  # below 1 is not certain
-    least = 0.001 if wanted < 0.0995 or wanted > 0.994 else 0.01
-    return abs(value(text) - wanted) <= 0.51 * least
+        return expected < 0.00101
+    expected = (
+        expected if expected == 1 else min(expected, 0.999)
+    )  # below 1 is not certain
+    unit = 0.001 if expected < 0.0995 or expected > 0.994 else 0.01
+    return abs(value(text) - expected) <= 0.51 * unit

@@ -58,20 +58,20 @@ def check_details(view, nodes, n):
 
 def walk(view, nodes, n):
     """Clicks a node, wherever it is in the box that scrolls."""
-    box, found = view.locator("[data-part=tree]"), view.locator(f"[data-node='{n}']")
+    box, drawn = view.locator("[data-part=tree]"), view.locator(f"[data-node='{n}']")
     width = box.evaluate("box => box.scrollWidth")
     share = nodes[n]["step"] / (1 + max(node["step"] for node in nodes))
     for y in (0, 150, 300, 10_000):
-        if found.count():
+        if drawn.count():
             break
         box.evaluate("(box, to) => box.scrollTo(...to)", [width * share - 60, y])
         view.page.wait_for_timeout(100)  # it draws what came into sight
-    found.click()
+    drawn.click()
 
 
 def ids(view):
-    shown = view.locator("[data-node]").all()
-    return {int(node.get_attribute("data-node")) for node in shown}
+    drawn = view.locator("[data-node]").all()
+    return {int(node.get_attribute("data-node")) for node in drawn}
 
 
 def test_every_hypothesis_has_its_numbers_and_its_fate(opened, view, search):
@@ -81,8 +81,8 @@ def test_every_hypothesis_has_its_numbers_and_its_fate(opened, view, search):
         walk(view, nodes, n)
         check_details(view, nodes, n)
     rows = opened.rows(view.locator("details.numbers"))
-    shown = sorted((row[0], row[2]) for row in rows if row[0] != "0")
-    assert shown == sorted((str(node["step"]), node["piece"]) for node in nodes[1:])
+    listed = sorted((row[0], row[2]) for row in rows if row[0] != "0")
+    assert listed == sorted((str(node["step"]), node["piece"]) for node in nodes[1:])
 
 
 def test_the_tree_is_walked_by_keys_and_to_what_took_a_place(view, search):
@@ -93,8 +93,8 @@ def test_the_tree_is_walked_by_keys_and_to_what_took_a_place(view, search):
     )
     tree.press("End")
     check_details(view, nodes, best[-1])
-    for key, way in (("ArrowLeft", best[-2::-1]), ("ArrowRight", best[1:])):
-        for n in way:
+    for key, path in (("ArrowLeft", best[-2::-1]), ("ArrowRight", best[1:])):
+        for n in path:
             tree.press(key)
             check_details(view, nodes, n)
     n = next(n for n, node in enumerate(nodes) if node["by"] is not None)
@@ -110,22 +110,22 @@ def test_hypotheses_are_hidden_and_shown(opened, view, search):
         n for n, node in enumerate(nodes) if node["by"] and node["row"] is not None
     )
     walk(view, nodes, n)
-    before = ids(view)
+    all_ids = ids(view)
     view.locator("[data-control=follow]").click()
     assert "Only the family of" in opened.announced()
     assert n in ids(view)
-    assert len(ids(view)) < len(before)
+    assert len(ids(view)) < len(all_ids)
     view.locator("[data-control=show-all]").click()
-    shown = ids(view)
+    with_leaves = ids(view)
     view.locator("[data-control=leaves]").uncheck()
-    assert {n for n in ids(view) if nodes[n]["row"] is None} < shown
+    assert {n for n in ids(view) if nodes[n]["row"] is None} < with_leaves
 
 
 def test_the_finished_hypotheses_and_why_it_stopped(view, search):
     rows = view.locator("[data-finished]").all()
-    found = [int(row.get_attribute("data-finished")) for row in rows]
-    assert found[: len(search["finished"])] == search["finished"]
-    for row, n in zip(rows, found, strict=True):
+    numbers = [int(row.get_attribute("data-finished")) for row in rows]
+    assert numbers[: len(search["finished"])] == search["finished"]
+    for row, n in zip(rows, numbers, strict=True):
         score = row.locator("[data-field=score]").inner_text()
         assert is_shown(score, search["nodes"][n]["score"], 4)
     summary = view.locator("[data-part=summary]").inner_text()
@@ -136,15 +136,15 @@ def test_where_the_reference_left_the_beam(view, search):
     reference, part = search["reference"], view.locator("[data-part=reference]")
     assert part.get_attribute("data-verdict") == reference["verdict"]
 
-    def shown(name):
+    def field_text(name):
         return part.locator(f"[data-field={name}]").inner_text()
 
     for name in ("score", "best-score", "log-prob"):
-        assert is_shown(shown(name), reference[name.replace("-", "_")], 4)
-    assert plain(shown("why")) == reference["why"]
+        assert is_shown(field_text(name), reference[name.replace("-", "_")], 4)
+    assert plain(field_text("why")) == reference["why"]
     part.locator("[data-control=reference]").click()
-    way = [n for n, node in enumerate(search["nodes"]) if "r" in node["flags"]]
-    check_details(view, search["nodes"], way[-1])
+    path = [n for n, node in enumerate(search["nodes"]) if "r" in node["flags"]]
+    check_details(view, search["nodes"], path[-1])
 
 
 def focused(opened):
@@ -152,10 +152,12 @@ def focused(opened):
 
 
 def test_only_what_is_in_sight_of_a_long_search_is_drawn(open_page):
-    one = translator().with_options(extra_length=200)
-    found = explain(one, "a dog", beam=4, prefix="die Katze " * 20, alternatives=0)
-    long = to_payload(found)
-    opened, search = open_page(page(long), width=360), search_of(long)
+    small = translator().with_options(extra_length=200)
+    explanation = explain(
+        small, "a dog", beam=4, prefix="die Katze " * 20, alternatives=0
+    )
+    long_payload = to_payload(explanation)
+    opened, search = open_page(page(long_payload), width=360), search_of(long_payload)
     view = opened.view("beam")
     assert opened.overflow() <= 0
     for key, node in (("End", search["best"][-1]), ("Home", 0)):

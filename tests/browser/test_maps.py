@@ -44,7 +44,7 @@ def shown_map(opened, view, title, rows, columns):
     frame = view.locator(".attention-map .heatmap")
     note = view.locator(".attention-map .cell-note")
     assert frame.get_attribute("aria-label").startswith(title)
-    found = np.zeros((rows, columns))
+    weights = np.zeros((rows, columns))
     for key in rows * ["ArrowUp"] + columns * ["ArrowLeft"]:
         frame.press(key)
     for i in range(rows):
@@ -53,15 +53,15 @@ def shown_map(opened, view, title, rows, columns):
             text = plain(note.text_content())
             assert " attends to " in text
             assert opened.announced() == text
-            found[i, j] = value(text.rpartition(": ")[2])
+            weights[i, j] = value(text.rpartition(": ")[2])
             frame.press("ArrowRight")
         frame.press("ArrowDown")
-    return found
+    return weights
 
 
-def agree(found, wanted):
+def agree(read, expected):
     """Equal to the three digits that are shown."""
-    np.testing.assert_allclose(found, wanted, rtol=5.1e-3, atol=1e-6)
+    np.testing.assert_allclose(read, expected, rtol=5.1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,18 +78,18 @@ def test_a_head_enlarged_is_the_array(opened, payload, kind):
         entropy = re.search(r"entropy (\S+) bits", name)[1]
         assert is_shown(entropy, attention["entropy"][layer][head])
     buttons.nth(2).click()
-    wanted = weights[1, 0]
+    expected = weights[1, 0]
     title = f"Layer 2, head 1 of the {KINDS[kind]}"
-    agree(shown_map(opened, view, title, *wanted.shape), wanted)
+    agree(shown_map(opened, view, title, *expected.shape), expected)
 
 
 def test_sets_of_heads_are_those_of_numpy(opened, payload):
     weights = values_of(payload, reading_of(payload)["attention"]["cross"]["weights"])
     view = opened.view("attention")
 
-    def check(title, wanted):
+    def check(title, expected):
         title = f"{title} of the cross attention"
-        agree(shown_map(opened, view, title, *wanted.shape), wanted)
+        agree(shown_map(opened, view, title, *expected.shape), expected)
 
     check("Mean of 4 heads", weights.mean((0, 1)))  # at first: all
     view.locator("[data-heads=none]").click()
@@ -109,10 +109,10 @@ def by_words(weights, rows, columns):
     """The mean over a query word's pieces of the sum over a key word's."""
 
     def units(words):
-        of = [0]
-        for before, word in itertools.pairwise(words):
-            of.append(of[-1] + (word != before or word < 0))
-        return np.eye(of[-1] + 1)[of]
+        unit_of = [0]
+        for previous, word in itertools.pairwise(words):
+            unit_of.append(unit_of[-1] + (word != previous or word < 0))
+        return np.eye(unit_of[-1] + 1)[unit_of]
 
     queries, keys = units(rows), units(columns)
     return (queries / queries.sum(0)).T @ weights @ keys
@@ -133,9 +133,9 @@ def test_words_are_sums_of_keys_and_means_of_queries(opened, payload):
         press(view, "attention", name)
         weights = reading["attention"][name.lower()]["weights"]
         mean = values_of(payload, weights).mean((0, 1))
-        wanted = by_words(mean, rows, columns)
+        expected = by_words(mean, rows, columns)
         title = f"Mean of 4 heads of the {KINDS[name.lower()]}"
-        agree(shown_map(opened, view, title, *wanted.shape), wanted)
+        agree(shown_map(opened, view, title, *expected.shape), expected)
 
 
 def test_the_alignment_and_its_coverage(opened, payload):
@@ -143,8 +143,8 @@ def test_the_alignment_and_its_coverage(opened, payload):
     view = opened.view("alignment")
     source = view.locator("[data-line=source] .token")
     for s, coverage in enumerate(alignment["coverage"]):
-        shown = view.locator(f"[data-coverage='{s}']").inner_text()
-        assert is_shown(shown, coverage, 2)
+        text = view.locator(f"[data-coverage='{s}']").inner_text()
+        assert is_shown(text, coverage, 2)
         classes = source.nth(s).get_attribute("class").split()
         for kind in ("dropped", "repeated"):
             assert (kind in classes) == (s in alignment[kind])
@@ -165,8 +165,8 @@ def test_the_lens_at_every_layer(opened, payload):
         for tr, (piece, p) in zip(top, lens["top"][layer][t], strict=False):
             assert plain(tr.locator("th").inner_text()) == piece
             assert is_percent(tr.locator("td").inner_text(), p)
-        said = view.locator(".lens-chart").get_attribute("aria-label").split("; ")
-        for n, text in enumerate(said):
+        labels = view.locator(".lens-chart").get_attribute("aria-label").split("; ")
+        for n, text in enumerate(labels):
             name, p, rank = re.match(r"(layer \d) (\S+), rank (\d+)", text).groups()
             assert name == f"layer {n + 1}"
             assert is_percent(p, lens["probability"][n][t])
@@ -193,12 +193,12 @@ def test_attribution_and_its_contrast(opened, payload, question, suffix):
         title = plain(view.locator("[data-attribution]").inner_text())
         rival = f" and not {attribution['rivals'][n]}" if suffix else ""
         assert title == f"Why {reading['pieces'][t]}{rival}?"
-        wanted = [parts[0][n], parts[1][n][:t]]
-        for side, values in zip(sides, wanted, strict=True):
+        expected = [parts[0][n], parts[1][n][:t]]
+        for side, values in zip(sides, expected, strict=True):
             texts = view.locator(f"[data-line={side}] .token-value").all_text_contents()
             for text, number in zip(texts, values, strict=False):
                 assert is_shown(text, number, 2) or math.isclose(number, 0)
             assert not any(texts[len(values) :])  # later pieces were not read
         rows = opened.rows(view.locator("details.numbers"))
-        for row, number in zip(rows, np.concatenate(wanted), strict=True):
+        for row, number in zip(rows, np.concatenate(expected), strict=True):
             assert is_shown(row[3], number) or math.isclose(number, 0)

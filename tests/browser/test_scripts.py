@@ -64,11 +64,11 @@ def test_text_is_never_read_as_html(open_page, payload):
 
 
 def test_pieces_of_other_scripts(open_page):
-    one = translator(pieces=310)
+    small = translator(pieces=310)
     vocabulary = Vocabulary(train_tokenizer([*SCRIPTS[:2], "a dog"] * 20, 310))
-    one = Translator(one.config, vocabulary, one.model, one.parameters)
-    found = explain(one, SCRIPTS, SCRIPTS, beam=1, alternatives=0, warn=False)
-    payload = to_payload(found)
+    small = Translator(small.config, vocabulary, small.model, small.parameters)
+    explanation = explain(small, SCRIPTS, SCRIPTS, beam=1, alternatives=0, warn=False)
+    payload = to_payload(explanation)
     opened = open_page(page(payload))
     for index, text in enumerate(SCRIPTS):
         opened.page.locator(".sentences summary").click()
@@ -78,8 +78,10 @@ def test_pieces_of_other_scripts(open_page):
             assert view.inner_text()
         line = opened.view("translation").locator(".reading")
         # Signs are what the text does not contain: </s>, a lone space, parts of bytes.
-        shown = "".join(line.locator("[data-t]:not(.sign)").all_text_contents())
-        assert plain(shown) == reading_of(payload, index, 0, 1)["text"].replace(" ", "")
+        spelled = "".join(line.locator("[data-t]:not(.sign)").all_text_contents())
+        assert plain(spelled) == reading_of(payload, index, 0, 1)["text"].replace(
+            " ", ""
+        )
         assert opened.page.locator(".source-line").inner_text() == text
         rightward = index > 0
         direction = line.evaluate("line => getComputedStyle(line).direction")
@@ -87,15 +89,15 @@ def test_pieces_of_other_scripts(open_page):
         # The keys move as the text runs on the screen.
         line.press("Home")
         line.press("ArrowRight" if rightward else "ArrowLeft")
-        chosen = line.locator("[aria-selected=true]")
-        assert chosen.get_attribute("data-t") == "1"
+        selected = line.locator("[aria-selected=true]")
+        assert selected.get_attribute("data-t") == "1"
         boxes = [line.locator("[data-t]").nth(t).bounding_box()["x"] for t in (0, 1)]
         assert (boxes[0] < boxes[1]) == rightward
 
 
 def test_a_notebook_shows_the_page_in_a_frame(open_page, explained):
-    shown = explained._repr_html_()
-    opened = open_page(f"<main id=main><section>{shown}</section></main>")
+    frame_html = explained._repr_html_()
+    opened = open_page(f"<main id=main><section>{frame_html}</section></main>")
     frame = opened.page.frame_locator("iframe")
     frame.locator(".reading [role=option]").first.wait_for()
     score = frame.locator(".score-line").inner_text()

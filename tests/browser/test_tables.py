@@ -7,7 +7,7 @@ from t2t_jax.tools.compare import summary
 from t2t_jax.tools.compare.compare import System, compare
 from t2t_jax.tools.doctor import findings
 from t2t_jax.tools.doctor.examination import Examination
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 from tests.browser.looking import HOSTILE, plain, value
 from tests.comparison.made_up_systems import made_up
 from tests.doctor.made_up import corpus_of, grammar_pairs
@@ -27,7 +27,7 @@ def compared():
 
 @pytest.fixture
 def opened(open_page, compared):
-    return open_page(summary.page([compared]))
+    return open_page(summary.comparison_page([compared]))
 
 
 def titles(opened):
@@ -62,9 +62,9 @@ def test_tables_show_the_numbers_of_the_comparison(opened, compared):
     assert row[0] == bucket["name"]
     assert value(row[1]) == bucket["count"]
     assert value(row[3]) == round(bucket["systems"][0]["chrf"], 1)
-    found = compared["changes"][0]["right"][0]
+    change = compared["changes"][0]["right"][0]
     row = cells(opened, "words", 0)
-    assert (row[0], int(row[1])) == (found["word"], found["count"])
+    assert (row[0], int(row[1])) == (change["word"], change["count"])
 
 
 def test_lines_are_sorted_filtered_searched_and_walked(opened, compared):
@@ -79,13 +79,13 @@ def test_lines_are_sorted_filtered_searched_and_walked(opened, compared):
     assert set(shown_lines(opened)) <= {n for n in range(60) if gains[n] > 0}
     opened.page.locator("#lines select").nth(1).select_option("all lines")
     opened.page.locator("#lines input[type=search]").fill("unsinn")
-    found = [
+    matches = [
         s
         for s in compared["sentences"]
         if any("Unsinn" in part for output in s["outputs"][:2] for part, _ in output)
     ]
     status = opened.page.locator("#lines [role=status]").inner_text()
-    assert f"of {len(found)} lines" in status
+    assert f"of {len(matches)} lines" in status
     opened.page.locator("h1").click()
     for key in ("j", "j", "k"):
         press(key)
@@ -94,27 +94,27 @@ def test_lines_are_sorted_filtered_searched_and_walked(opened, compared):
 
 
 def test_a_word_and_a_sign_show_their_lines(opened, compared):
-    found = compared["changes"][0]["right"][0]
+    change = compared["changes"][0]["right"][0]
     opened.page.locator("#words .word").first.click()
-    assert set(found["lines"]) <= set(shown_lines(opened))
+    assert set(change["lines"]) <= set(shown_lines(opened))
     row = opened.page.locator("#signs tbody tr").filter(has_text="Loops")
     row.get_by_role("button").click()
     sentences = enumerate(compared["sentences"])
-    wanted = {n for n, s in sentences if "loops" in s["signs"][0] + s["signs"][1]}
-    assert set(shown_lines(opened)) == wanted
+    expected = {n for n, s in sentences if "loops" in s["signs"][0] + s["signs"][1]}
+    assert set(shown_lines(opened)) == expected
     opened.page.locator("#words .line-number").first.click()
-    assert shown_lines(opened) == [found["lines"][0]]
+    assert shown_lines(opened) == [change["lines"][0]]
 
 
 def test_text_is_never_read_as_html_and_fits_a_phone(open_page):
     texts, systems = made_up(lines=4)
     texts.references[1] = HOSTILE
     hostile = [System(HOSTILE, [HOSTILE, *s.lines[1:]], HOSTILE) for s in systems]
-    opened = open_page(summary.page([compare(texts, hostile)]), dark=True)
+    opened = open_page(summary.comparison_page([compare(texts, hostile)]), dark=True)
     assert "onerror" in opened.page.locator("#lines").inner_text()
     assert not opened.page.locator("img, [onerror]").count()
     assert opened.page.title() != "broken"
-    html = summary.page([compare(*made_up(lines=4))])
+    html = summary.comparison_page([compare(*made_up(lines=4))])
     assert open_page(html, width=390).overflow() <= 0
 
 
@@ -123,8 +123,8 @@ def test_the_doctor_s_rules_open_on_their_worst_pairs(open_page, width):
     text = grammar_pairs(200)
     text[50] = text[50][::-1]
     text[60] = text[60][0], "<img src=x onerror=alert(1)> \x02" + text[60][1]
-    examination = Examination([corpus_of(text)], [Reference("dev", text[:3])])
-    html = findings.page(findings.findings(examination, ("en", "de")))
+    examination = Examination([corpus_of(text)], [ReferenceSet("dev", text[:3])])
+    html = findings.findings_page(findings.findings(examination, ("en", "de")))
     opened = open_page(html, width=width)
 
     def rule(name):

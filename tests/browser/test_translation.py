@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def beside(explained):
+def two_models(explained):
     """The payload of two models, of which the second has no attention."""
     lines = [sentence.source for sentence in explained.sentences]
     other = explain(translator(kind="bytenet"), lines, beam=2, alternatives=1)
@@ -28,14 +28,16 @@ def check_piece(view, reading, t):
     assert figures[1] == str(reading["rank"][t])
     assert is_shown(figures[2], reading["entropy"][t])
     rows = view.locator(".alternatives li")
-    piece, wanted = reading["pieces"][t], [*reading["alternatives"][t]]
-    if piece not in [other for other, _, _ in wanted]:  # it is shown all the same
-        wanted.append((piece, reading["log_probs"][t], None))
-    assert rows.count() == len(wanted)
+    piece, expected = reading["pieces"][t], [*reading["alternatives"][t]]
+    if piece not in [
+        alternative for alternative, _, _ in expected
+    ]:  # it is shown all the same
+        expected.append((piece, reading["log_probs"][t], None))
+    assert rows.count() == len(expected)
     pieces = [plain(p) for p in rows.locator(".piece-text").all_text_contents()]
-    assert pieces == [piece for piece, _, _ in wanted]
+    assert pieces == [piece for piece, _, _ in expected]
     for text, (_, log_prob, _) in zip(
-        rows.locator(".share").all_text_contents(), wanted, strict=True
+        rows.locator(".share").all_text_contents(), expected, strict=True
     ):
         assert is_percent(text, math.exp(log_prob))
 
@@ -45,21 +47,21 @@ def test_every_piece_by_pointer_and_by_keyboard(open_page, payload):
     view = opened.view("translation")
     pieces = view.locator(".reading [role=option]")
     assert pieces.count() == len(reading["pieces"])
-    last = len(reading["pieces"]) - 1
+    last_piece = len(reading["pieces"]) - 1
     pieces.nth(0).click()
-    pieces.nth(last).hover()
-    check_piece(view, reading, last)
+    pieces.nth(last_piece).hover()
+    check_piece(view, reading, last_piece)
     opened.page.mouse.move(1, 1)
     check_piece(view, reading, 0)  # the selected one again
     line = view.locator(".reading")
-    for key, t in (("End", last), ("ArrowLeft", last - 1), ("Home", 0)):
+    for key, t in (("End", last_piece), ("ArrowLeft", last_piece - 1), ("Home", 0)):
         line.press(key)
         check_piece(view, reading, t)
-    for t in range(1, last + 1):
+    for t in range(1, last_piece + 1):
         line.press("ArrowRight")
         check_piece(view, reading, t)
     rows = opened.rows(view.locator("details.numbers"))
-    assert len(rows) == last + 1
+    assert len(rows) == last_piece + 1
     for t, (piece, p, log_prob, rank, entropy, _) in enumerate(rows):
         assert piece == f"{t + 1} {reading['pieces'][t]}"
         assert is_percent(p, math.exp(reading["log_probs"][t]))
@@ -67,7 +69,7 @@ def test_every_piece_by_pointer_and_by_keyboard(open_page, payload):
         assert rank == str(reading["rank"][t])
         assert is_shown(entropy, reading["entropy"][t])
     named = line.get_attribute("aria-activedescendant")
-    assert view.locator(f"#{named}").get_attribute("data-t") == str(last)
+    assert view.locator(f"#{named}").get_attribute("data-t") == str(last_piece)
 
 
 def test_an_alternative_and_the_way_back(open_page, payload):
@@ -84,14 +86,14 @@ def test_an_alternative_and_the_way_back(open_page, payload):
             if index is None:
                 assert "was not run from here" in view.locator(".beside").inner_text()
                 continue
-            wanted = reading["continuations"][index]
+            expected = reading["continuations"][index]
             card = view.locator(".continuation")
             table = card.locator("tbody tr").all()
-            for tr, of in zip(table, (reading, wanted), strict=True):
+            for tr, result in zip(table, (reading, expected), strict=True):
                 log_prob, score, _ = tr.locator("td").all_text_contents()
-                assert is_shown(log_prob, of["log_prob"], 4)
-                assert is_shown(score, of["score"], 4)
-            assert opened.announced() == f"From there: {wanted['text']}"
+                assert is_shown(log_prob, result["log_prob"], 4)
+                assert is_shown(score, result["score"], 4)
+            assert opened.announced() == f"From there: {expected['text']}"
             card.get_by_role("button", name="Back").press("Enter")
             assert not view.locator(".continuation").count()
             assert button.evaluate("b => b === document.activeElement")
@@ -102,9 +104,9 @@ def test_sentences_and_readings_are_chosen_by_pointer_and_keys(open_page, payloa
 
     def check(sentence, reading):
         view = opened.view("translation")
-        wanted = reading_of(payload, sentence, 0, reading)
+        expected = reading_of(payload, sentence, 0, reading)
         score = view.locator(".score-line").inner_text()
-        assert is_shown(score, wanted["log_prob"], 4)
+        assert is_shown(score, expected["log_prob"], 4)
         source = payload.content["sentences"][sentence]["source"]
         assert opened.page.locator(".source-line").inner_text() == source
         count = opened.page.locator(".sentences .count").inner_text()
@@ -127,11 +129,11 @@ def test_sentences_and_readings_are_chosen_by_pointer_and_keys(open_page, payloa
     assert difference["rival"] in view.locator(".piece-head .warning").inner_text()
 
 
-def test_two_models_stand_side_by_side(open_page, beside):
-    opened = open_page(page(beside))
+def test_two_models_stand_side_by_side(open_page, two_models):
+    opened = open_page(page(two_models))
     for model in (0, 1):
         reading, view = (
-            reading_of(beside, model=model),
+            reading_of(two_models, model=model),
             opened.view("translation", model),
         )
         view.locator(".reading [role=option]").first.click()
@@ -140,8 +142,8 @@ def test_two_models_stand_side_by_side(open_page, beside):
         assert is_shown(score, reading["log_prob"], 4)
     # A selection is that of its own model.
     opened.view("translation", 1).locator(".reading [role=option]").nth(1).click()
-    check_piece(opened.view("translation", 1), reading_of(beside, model=1), 1)
-    check_piece(opened.view("translation", 0), reading_of(beside), 0)
+    check_piece(opened.view("translation", 1), reading_of(two_models, model=1), 1)
+    check_piece(opened.view("translation", 0), reading_of(two_models), 0)
     boxes = [opened.view("translation", m).bounding_box() for m in (0, 1)]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
@@ -154,8 +156,8 @@ def test_two_models_stand_side_by_side(open_page, beside):
 @pytest.mark.parametrize("width", [360, 800])
 @pytest.mark.parametrize("models", [1, 2])
 def test_nothing_is_wider_than_the_screen(open_page, request, width, models):
-    shown = request.getfixturevalue("beside" if models == 2 else "payload")
-    opened = open_page(page(shown), width=width)
+    payload = request.getfixturevalue("two_models" if models == 2 else "payload")
+    opened = open_page(page(payload), width=width)
     for section in opened.page.locator("#main > section").all():
         for column in range(models):
             assert opened.view(section.get_attribute("id"), column).inner_text()

@@ -20,8 +20,8 @@ def damaged(draw, reference, rate):
         if draw.random() > rate:
             words.append(word)
         elif draw.random() > 0.3:
-            others = [*TARGET, "the", "Unsinn", "3,5"]
-            words += draw.choices(others, k=draw.choice([1, 1, 2]))
+            replacements = [*TARGET, "the", "Unsinn", "3,5"]
+            words += draw.choices(replacements, k=draw.choice([1, 1, 2]))
     return " ".join(words) + "." * (draw.random() > 0.1)
 
 
@@ -35,10 +35,10 @@ def made_up(lines=40, seed=1, training=True, systems=3):
         pairs = [(line(draw, SOURCE), line(draw, TARGET[:8])) for _ in range(60)]
         learned = count_training([corpus_of(pairs)], "en", "de")
     texts = Texts("made-up", "en", "de", sources, references, learned)
-    made = []
+    made_systems = []
     for n in range(systems):
         translated = [damaged(draw, r, 0.2 + 0.2 * n) for r in references]
         if n == 2:
             translated[0] = ""
-        made.append(System(f"system {n}", translated, f"file {n}"))
-    return texts, made
+        made_systems.append(System(f"system {n}", translated, f"file {n}"))
+    return texts, made_systems

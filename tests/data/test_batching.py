@@ -1,5 +1,6 @@
 """Laws of the batch plan: every pair once, nothing overlaps, budgets hold."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_jax.data import batching
+from t2t_jax.data import batching as planning
 from t2t_jax.data.batching import plan_epoch
 from t2t_jax.data.drawing import draw
 from t2t_jax.data.filling import fill, ragged
@@ -28,30 +29,30 @@ OPTIONS = st.fixed_dictionaries(
     }
 )
 ARRAYS = ("pair_p", "row_p", "source_start_p", "target_start_p", "segment_p")
-REAL = {name: getattr(batching, name) for name in ("WINDOW", "OPEN_ROWS")}
-BOTH = pytest.mark.parametrize("way", ["packed", "bucketed"])
+REAL = {name: getattr(planning, name) for name in ("WINDOW", "OPEN_ROWS")}
+BOTH = pytest.mark.parametrize("batching", ["packed", "bucketed"])
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_windows():
     """Windows so small that little data needs many, in several groups."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "WINDOW", 16)
-        patch.setattr(batching, "OPEN_ROWS", 24)
+        patch.setattr(planning, "WINDOW", 16)
+        patch.setattr(planning, "OPEN_ROWS", 24)
         yield
 
 
 def lognormal(pairs, seed=0, longest=100):
     rng = np.random.default_rng(seed)
-    both = rng.lognormal(0, 0.5, (pairs, 1)) * rng.lognormal(0, 0.1, (pairs, 2))
-    return np.clip(np.rint(both * [20, 22]), 1, longest).astype(np.int32).T
+    lengths_2 = rng.lognormal(0, 0.5, (pairs, 1)) * rng.lognormal(0, 0.1, (pairs, 2))
+    return np.clip(np.rint(lengths_2 * [20, 22]), 1, longest).astype(np.int32).T
 
 
-def same(plan, other):
-    return len(plan) == len(other) and all(
+def same(plan, twin):
+    return len(plan) == len(twin) and all(
         a.shape == b.shape
         and all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ARRAYS)
-        for a, b in zip(plan, other, strict=True)
+        for a, b in zip(plan, twin, strict=True)
     )
 
 
@@ -81,6 +82,7 @@ def test_a_plan_obeys_its_laws(lengths, options, seed, epoch, shuffle):
     source, target = np.array(lengths).T
     shapes = static_shapes(source, target, **options)
     assert static_shapes(*np.array(lengths[::-1]).T, **options) == shapes
+    check_shapes(shapes, source, target, options)
     options = options | {"seed": seed, "epoch": epoch, "shuffle": shuffle}
     plan = plan_epoch(source, target, **options)
     assert plan.shapes == shapes
@@ -114,55 +116,48 @@ def check_rows(layout, source, target):
         (layout.source_start_p, source[layout.pair_p], layout.shape.source),
         (layout.target_start_p, target[layout.pair_p], layout.shape.target),
     ):
-        taken = np.zeros((layout.shape.rows, length), int)
+        filled = np.zeros((layout.shape.rows, length), int)
         for row, start, n in zip(layout.row_p, start_p, length_p, strict=True):
             assert 0 <= start <= start + n <= length
-            taken[row, start : start + n] += 1
-        assert not taken.size or taken.max() == 1
-        assert np.all(np.diff(taken, axis=1) <= 0)  # padding is at the end
+            filled[row, start : start + n] += 1
+        assert not filled.size or filled.max() == 1
+        assert np.all(np.diff(filled, axis=1) <= 0)  # padding is at the end
 
 
 WEIGHTED = {"sizes": [300, 100, 200], "weights": [0.3, 2, 1.5]}
 
 
 @BOTH
-def test_a_weighted_plan_has_what_is_drawn(way):
-    source, target = lognormal(600)
-    options = {"batch_tokens": 1200, "batching": way, "row_length": 64, "seed": 3}
-    plan = plan_epoch(source, target, **options, epoch=1, **WEIGHTED)
-    drawn = draw(**WEIGHTED, seed=3, epoch=1)
-    found = np.concatenate([layout.pair_p for layout in plan])
-    np.testing.assert_array_equal(np.sort(found), np.sort(drawn))
-    assert plan.real_source == source[drawn].sum()
-    # Copies are shuffled: most of the 300 are not in one batch.
-    twice = [len(layout.pair_p) - len(set(layout.pair_p)) for layout in plan]
-    assert sum(twice) < 120
-
-
-@BOTH
-def test_every_weighted_epoch_has_the_same_shapes(way):
+def test_weighted_epochs_have_what_is_drawn_in_the_same_shapes(batching):
     source, target = lognormal(600, longest=80)
-    one, other = np.setdiff1d(np.arange(300), draw(**WEIGHTED, seed=0, epoch=0))[:2]
-    source[one], target[other] = 90, 99
-    options = {"batch_tokens": 1200, "batching": way, "row_length": 64, **WEIGHTED}
-    plans = [
-        plan_epoch(source, target, **options, seed=seed, epoch=epoch)
-        for seed, epoch in itertools.product(range(2), range(4))
-    ]
+    # The longest are not drawn in the first epoch.
+    longest, other = np.setdiff1d(np.arange(300), draw(**WEIGHTED, seed=0, epoch=0))[:2]
+    source[longest], target[other] = 90, 99
+    planned = functools.partial(
+        plan_epoch, source, target, batch_tokens=1200, batching=batching, row_length=64
+    )
+    plans = []
+    for seed, epoch in itertools.product(range(2), range(4)):
+        plan = planned(seed=seed, epoch=epoch, **WEIGHTED)
+        drawn = draw(**WEIGHTED, seed=seed, epoch=epoch)
+        pairs = np.concatenate([layout.pair_p for layout in plan])
+        np.testing.assert_array_equal(np.sort(pairs), np.sort(drawn))
+        assert plan.real_source == source[drawn].sum()
+        # Copies are shuffled: most of the 300 are not in one batch.
+        assert sum(len(b.pair_p) - len({*b.pair_p}) for b in plan) < 120
+        plans.append(plan)
     assert len({plan.shapes for plan in plans}) == 1
-    assert any(one in plan.arrays[0] for plan in plans)
+    assert any(longest in plan.arrays[0] for plan in plans)
 
 
-@given(LENGTHS, OPTIONS)
-def test_shapes_keep_to_the_budget(lengths, options):
-    source, target = np.array(lengths).T
-    shapes = static_shapes(source, target, **options)
+def check_shapes(shapes, source, target, options):
+    """The budget holds no further rows; any pair fits; shapes are nested."""
     for shape in shapes:
+        row = max(shape.source, shape.target)
         assert shape.rows > 0
         assert shape.rows % options["rows_multiple"] == 0
-        assert shape.rows * max(shape.source, shape.target) <= options["batch_tokens"]
-        more = shape.rows + options["rows_multiple"]
-        assert more * max(shape.source, shape.target) > options["batch_tokens"]
+        assert shape.rows * row <= options["batch_tokens"]
+        assert (shape.rows + options["rows_multiple"]) * row > options["batch_tokens"]
     assert shapes[-1].source >= source.max()
     assert shapes[-1].target >= target.max()
     if options["batching"] == "packed":
@@ -178,10 +173,12 @@ def test_shapes_keep_to_the_budget(lengths, options):
 
 
 @BOTH
-def test_every_seed_and_epoch_has_its_own_order(way):
-    options = {"batch_tokens": 1200, "batching": way, "rows_multiple": 1}
+def test_every_seed_and_epoch_has_its_own_order(batching):
+    planned = functools.partial(
+        plan_epoch, *lognormal(500), batch_tokens=1200, batching=batching
+    )
     plans = [
-        plan_epoch(*lognormal(500), **options, seed=seed, epoch=epoch)
+        planned(seed=seed, epoch=epoch, rows_multiple=1)
         for seed, epoch in itertools.product(range(2), range(2))
     ]
     for a, b in itertools.combinations(plans, 2):
@@ -193,16 +190,16 @@ def test_every_seed_and_epoch_has_its_own_order(way):
 
 
 @pytest.mark.parametrize(
-    ("way", "pairs"),
+    ("batching", "pairs"),
     [
         ("bucketed", [[2, 8, 11, 10, 9], [6, 7], [0, 3, 5, 1, 4]]),
         ("packed", [[8, 6, 3, 11, 4, 10, 0, 1, 2, 7], [5, 9]]),
     ],
 )
-def test_the_order_is_pinned(way, pairs):
+def test_the_order_is_pinned(batching, pairs):
     """A run that resumes with a newer NumPy must see the batches it would have seen."""
     lengths = np.arange(1, 13)
-    options = {"batching": way, "row_length": 16, "buckets": 2, "rows_multiple": 1}
+    options = {"batching": batching, "row_length": 16, "buckets": 2, "rows_multiple": 1}
     plan = plan_epoch(lengths, lengths, batch_tokens=64, seed=7, epoch=2, **options)
     assert [layout.pair_p.tolist() for layout in plan] == pairs
 
@@ -246,37 +243,44 @@ def test_buckets_are_cut_where_it_costs_least(histogram):
 
 
 @BOTH
-def test_few_computed_tokens_are_padding(way, monkeypatch):
+def test_few_computed_tokens_are_padding(batching, monkeypatch):
     for name, value in REAL.items():
-        monkeypatch.setattr(batching, name, value)
-    options = {"batch_tokens": 4096, "batching": way, "row_length": 64, "buckets": 20}
-    plan = plan_epoch(*lognormal(20_000), **options, seed=0, epoch=0)
-    assert plan.efficiency >= {"packed": 0.95, "bucketed": 0.88}[way]
+        monkeypatch.setattr(planning, name, value)
+    plan = plan_epoch(
+        *lognormal(20_000),
+        batch_tokens=4096,
+        batching=batching,
+        row_length=64,
+        buckets=20,
+        seed=0,
+        epoch=0,
+    )
+    assert plan.efficiency >= {"packed": 0.95, "bucketed": 0.88}[batching]
 
 
 def test_packing_equals_its_slow_twin(monkeypatch):
-    monkeypatch.setattr(batching, "WINDOW", 100)
-    monkeypatch.setattr(batching, "OPEN_ROWS", 80)  # two windows side by side
+    monkeypatch.setattr(planning, "WINDOW", 100)
+    monkeypatch.setattr(planning, "OPEN_ROWS", 80)  # two windows side by side
     source, target = lognormal(300, longest=60)
     shape = Shape(8, 64, 72)
-    row_p, rows = batching._pack(source, target, shape)
-    wanted_p, taken = np.empty(300, int), 0
+    row_p, rows = planning._pack(source, target, shape)
+    wanted_p, rows_before = np.empty(300, int), 0
     for window in range(3):  # pairs are dealt to three windows
         free = []  # [source, target] tokens left in each row
         largest = sorted(
             range(window, 300, 3), key=lambda p: -(source[p] * 72 + target[p] * 64)
         )
         for p in largest:
-            left = [(s - source[p], t - target[p]) for s, t in free]
-            fits = [row for row, both in enumerate(left) if min(both) >= 0]
+            free_after = [(s - source[p], t - target[p]) for s, t in free]
+            fits = [row for row, sides in enumerate(free_after) if min(sides) >= 0]
             if not fits:
                 fits, free = [len(free)], [*free, (64, 72)]
-                left.append((64 - source[p], 72 - target[p]))
-            row = min(fits, key=lambda row: max(left[row]))
-            free[row], wanted_p[p] = left[row], taken + row
-        taken += len(free)
+                free_after.append((64 - source[p], 72 - target[p]))
+            row = min(fits, key=lambda row: max(free_after[row]))
+            free[row], wanted_p[p] = free_after[row], rows_before + row
+        rows_before += len(free)
     np.testing.assert_array_equal(row_p, wanted_p)
-    assert rows == taken
+    assert rows == rows_before
 
 
 @pytest.mark.parametrize(

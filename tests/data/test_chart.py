@@ -57,11 +57,11 @@ def best_scores(words, log_p):
             default=-math.inf,
         )
 
-    found = {}
+    cache = {}
 
     def best(part):
-        if part in found:
-            return found[part]
+        if part in cache:
+            return cache[part]
         scores = {}
         for (left, right), p in log_p.items():
             if left and (right == part if len(part) == 1 else len(right) > 1):
@@ -72,7 +72,7 @@ def best_scores(words, log_p):
                 if left and len(right) == 1 and right[0] in scores:
                     total = p + scores[right[0]]
                     scores[left] = max(scores.get(left, -math.inf), total)
-        found[part] = scores
+        cache[part] = scores
         return scores
 
     return best(tuple(words))
@@ -85,16 +85,16 @@ def test_it_finds_what_a_search_of_all_trees_finds():
     for size in range(1, 6):
         for words in itertools.product("xyz", repeat=size):
             scores = best_scores(words, log_p)
-            wanted = max(
+            best = max(
                 scores.get(label, -math.inf) + log_p[None, label] for label in "SA"
             )
             tree = chart.parse(words)
-            assert chart.recognizes(words) == (wanted > -math.inf) == (tree is not None)
+            assert chart.recognizes(words) == (best > -math.inf) == (tree is not None)
             if tree:
                 accepted += 1
                 assert tuple(tree.words()) == words
                 score = sum(log_p[rule] for rule in rules_of(tree))
-                assert score == pytest.approx(wanted)
+                assert score == pytest.approx(best)
     assert 20 < accepted < 180  # of 363: neither none nor all
     assert chart.parse([]) is None
     assert not chart.recognizes([])

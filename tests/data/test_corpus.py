@@ -62,10 +62,10 @@ def test_bad_files_are_told(tmp_path, sides, place, message):
 
 def test_a_damaged_gzip_file_is_told(tmp_path):
     write(tmp_path, de=None)
-    whole = gzip.compress(b"c\nd\n" * 1000)
+    zipped = gzip.compress(b"c\nd\n" * 1000)
     for damaged in (
-        whole[: len(whole) // 2],
-        whole[:12] + b"\xff" * 6 + whole[18:],
+        zipped[: len(zipped) // 2],
+        zipped[:12] + b"\xff" * 6 + zipped[18:],
     ):
         (tmp_path / "x.de.gz").write_bytes(damaged)
         with pytest.raises(UserError, match="not a complete gzip file"):
@@ -134,7 +134,7 @@ def test_pairs_in_step_with_their_hashes_are_read_in_either_direction(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "hashed", "before", "message"),
+    ("pairs", "hashed", "in_step", "message"),
     [
         # A line lost in one file, and one added at its end: their numbers agree.
         (SHIFTED, PAIRS, 1, r"bt.en and \S+bt.de, line 2: .* remove \S+bt.hashes"),
@@ -142,9 +142,9 @@ def test_pairs_in_step_with_their_hashes_are_read_in_either_direction(tmp_path):
         (PAIRS[:3], PAIRS, 3, r"bt.de: no line 4, which \S+bt.hashes has"),
     ],
 )
-def test_the_first_line_out_of_step_is_named(tmp_path, pairs, hashed, before, message):
+def test_the_first_line_out_of_step_is_named(tmp_path, pairs, hashed, in_step, message):
     read = write_hashed(tmp_path, pairs, hashed).pairs()
-    assert [next(read) for _ in range(before)] == pairs[:before]
+    assert [next(read) for _ in range(in_step)] == pairs[:in_step]
     with pytest.raises(UserError, match=message):
         next(read)
 
@@ -154,19 +154,19 @@ LINE = st.text(st.sampled_from("ab \r\u2028ü"), max_size=3)
 
 @settings(max_examples=60)
 @given(st.tuples(LINE, LINE), st.tuples(LINE, LINE))
-def test_hashes_tell_pairs_apart_whatever_the_direction(one, other):
+def test_hashes_tell_pairs_apart_whatever_the_direction(pair, other_pair):
     en_de, de_en = pair_hasher("en", "de"), pair_hasher("de", "en")
-    assert (en_de(one) == en_de(other)) == (one == other)
-    assert en_de(one) == de_en(one[::-1])
-    assert len(en_de(one)) == 16
+    assert (en_de(pair) == en_de(other_pair)) == (pair == other_pair)
+    assert en_de(pair) == de_en(pair[::-1])
+    assert len(en_de(pair)) == 16
 
 
 @given(st.lists(st.text("a,b/ é", min_size=1).map(str.strip).filter(bool)))
 def test_a_list_of_names_is_split_into_these_names(names):
     assert split_names(join_names(names)) == names
     assert split_names(f" {join_names(names)} ,, ") == names
-    for first in ("x" * 300, "~nobody/x"):  # no names that a file could have
-        assert split_names(f"{first},b") == [first, "b"]
+    for strange in ("x" * 300, "~nobody/x"):  # no names that a file could have
+        assert split_names(f"{strange},b") == [strange, "b"]
 
 
 def test_names_with_commas_are_corpora_and_workdirs(tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_names_with_commas_are_corpora_and_workdirs(tmp_path, monkeypatch):
     corpora = open_corpora(r"a\,b/train@2, dev", "en", "de", weights=True)
     assert [(c.spec, c.name) for c in corpora] == [("a,b/train", "train"), ("dev",) * 2]
     assert [[*corpus.pairs()] for corpus in corpora] == [[("x", "x")]] * 2
-    one = types.SimpleNamespace(workdir="runs/x,y")  # the folder that was trained in
-    assert workdirs_of(one) == "runs/x,y"
+    single = types.SimpleNamespace(workdir="runs/x,y")  # the folder that was trained in
+    assert workdirs_of(single) == "runs/x,y"
     several = types.SimpleNamespace(workdir=r"runs/x\,y,runs/z")
     assert workdirs_of(several) == ["runs/x,y", "runs/z"]

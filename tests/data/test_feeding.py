@@ -36,18 +36,23 @@ def pairs():
 
 
 def take(n, stream):
-    taken = list(itertools.islice(stream, n))
+    items = list(itertools.islice(stream, n))
     stream.close()
-    return taken
+    return items
 
 
-def assert_same(left, right):
-    for (position, batch), (other_position, other) in zip(left, right, strict=True):
+def assert_same(fed, expected):
+    for (position, batch), (other_position, expected_batch) in zip(
+        fed, expected, strict=True
+    ):
         assert position == other_position
-        assert list(batch) == list(other)
+        assert list(batch) == list(expected_batch)
         for name, array in batch.items():
-            assert (array.dtype, array.shape) == (other[name].dtype, other[name].shape)
-            np.testing.assert_array_equal(array, other[name])
+            assert (array.dtype, array.shape) == (
+                expected_batch[name].dtype,
+                expected_batch[name].shape,
+            )
+            np.testing.assert_array_equal(array, expected_batch[name])
 
 
 @pytest.mark.parametrize("batching", ["packed", "bucketed"])
@@ -59,11 +64,13 @@ def test_tfdata_is_the_numpy_feeder_to_the_byte(pairs, batching):
 
 @pytest.mark.parametrize("feeder", FEEDERS)
 def test_any_position_can_be_continued_from(pairs, feeder):
-    whole = take(20, feed(pairs, config(feeder), seed=1))
-    assert {position.epoch for position, _ in whole} >= {0, 1}
+    batches = take(20, feed(pairs, config(feeder), seed=1))
+    assert {position.epoch for position, _ in batches} >= {0, 1}
     for start in (1, 5, 13):
-        rest = take(20 - start, feed(pairs, config(feeder), 1, whole[start - 1][0]))
-        assert_same(rest, whole[start:])
+        resumed = take(
+            20 - start, feed(pairs, config(feeder), 1, batches[start - 1][0])
+        )
+        assert_same(resumed, batches[start:])
     past = take(3, feed(pairs, config(feeder), 1, Position(0, 10_000)))
     assert_same(past, take(3, feed(pairs, config(feeder), 1, Position(1, 0))))
 
@@ -82,9 +89,9 @@ def test_a_feeder_that_is_left_early_ends_its_thread(pairs):
     def feeders():
         return [t for t in threading.enumerate() if t.name.startswith("feeder")]
 
-    before = feeders()
+    running = feeders()
     take(1, feed(pairs, config("numpy"), seed=0))
-    assert feeders() == before
+    assert feeders() == running
 
 
 def test_without_tensorflow_there_is_numpy(pairs, monkeypatch):

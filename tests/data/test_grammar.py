@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.data.corpus import open_corpus
@@ -51,14 +51,14 @@ def test_the_text_is_pinned(splits):
     """The fingerprints are constants, so the text must not change under them."""
     cases = itertools.product(("dev", "test"), (0, 1), (5, None))
     assert len({corpus.fingerprint(*case) for case in cases}) == 8
-    wanted = json.loads((ROOT / "tests/data/grammar_hashes.json").read_text())
-    for split, digest in wanted.items():
+    hashes = json.loads((ROOT / "tests/data/grammar_hashes.json").read_text())
+    for split, digest in hashes.items():
         lines = "".join(f"{en}\t{de}\n" for en, de in splits[split])
         assert hashlib.sha256(lines.encode()).hexdigest() == digest, split
     # Fewer are the first of more; other seeds draw others; both directions are read.
     assert corpus.pairs("train", 0, 50) == splits["train"][:50]
-    others = corpus.pairs("test", 1, 100)
-    assert not {*others} & {*splits["test"][:50], *splits["train"]}
+    other_seed = corpus.pairs("test", 1, 100)
+    assert not {*other_seed} & {*splits["test"][:50], *splits["train"]}
     backwards = next(open_corpus("grammar:dev", "de", "en").pairs())
     assert backwards == splits["dev"][0][::-1]
     with pytest.raises(UserError, match="is English-German; got"):
@@ -82,20 +82,20 @@ def drawn(split, count=60):
 
 
 def test_unseen_is_new_pairs_of_known_words(splits):
-    known = corpus.words(" ".join(f"{en} {de}" for en, de in splits["train"]))
+    vocabulary = corpus.words(" ".join(f"{en} {de}" for en, de in splits["train"]))
     for en, de in splits["unseen"]:
-        assert corpus.words(f"{en} {de}") <= known
+        assert corpus.words(f"{en} {de}") <= vocabulary
     forms = {}
-    for one in lexicon.verbs:
-        forms.setdefault(sentences.verb_name(one), set()).update(one.english.values())
+    for verb in lexicon.verbs:
+        forms.setdefault(sentences.verb_name(verb), set()).update(verb.english.values())
     for sentence in drawn("unseen", 100):
-        held = [pair for pair in sentence.pairs if corpus.held_out(*pair)]
-        said = corpus.words(sentence.english)
-        assert held
-        for word, name in held:  # both words of the pair are really there
+        new_pairs = [pair for pair in sentence.pairs if corpus.held_out(*pair)]
+        sentence_words = corpus.words(sentence.english)
+        assert new_pairs
+        for word, name in new_pairs:  # both words of the pair are really there
             noun = NOUNS[name]
-            assert {noun.english, noun.english_plural} & said, sentence
-            assert (forms.get(word, set()) | {word}) & said, sentence
+            assert {noun.english, noun.english_plural} & sentence_words, sentence
+            assert (forms.get(word, set()) | {word}) & sentence_words, sentence
     for split in ("train", "dev", "test", "long", "agreement"):
         for sentence in drawn(split, 30):
             assert not any(corpus.held_out(*pair) for pair in sentence.pairs)
@@ -179,6 +179,7 @@ def trees(labels, tags, words):
     )
 
 
+@settings(max_examples=50)
 @given(trees(labels, labels, words))
 def test_brackets_are_read_as_they_are_written(tree):
     line = bracketed(tree)

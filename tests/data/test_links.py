@@ -15,7 +15,7 @@ from t2t_jax.data.filling import ragged
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.extensions.data import links
-from t2t_jax.extensions.data.links import Words, word_links
+from t2t_jax.extensions.data.links import WordFinder, word_links
 from t2t_jax.io.errors import UserError
 from tests.small_run import write_pairs
 
@@ -48,29 +48,29 @@ def test_a_word_has_one_hash_everywhere_and_others_have_others(text):
     """Which tokens are a word: tests/text/test_words.py."""
     vocabulary = text[2]
     alike = ragged(vocabulary.encode(["der Hund! der Hund der"]))
-    der, hund, sign, *rest = Words(vocabulary, "units")(alike)[1][0]
+    der, hund, sign, *rest = WordFinder(vocabulary, "units")(alike)[1][0]
     assert rest == [der, hund, der]
     assert len({der, hund, sign}) == 3
 
 
 def test_learned_links_are_those_of_the_words(text):
     pairs, corpora, vocabulary = text
-    made = word_links(pairs, corpora, vocabulary, [])
-    source, target = map(Words(vocabulary, "units"), (pairs.source, pairs.target))
-    np.testing.assert_array_equal(made.source["source_word"], source[0])
-    wanted = pairs.target.offsets[120]  # word for word, and the full stop
-    linked, word = np.asarray(made.target["link"][:wanted]), target[0][:wanted]
+    arrays = word_links(pairs, corpora, vocabulary, [])
+    source, target = map(WordFinder(vocabulary, "units"), (pairs.source, pairs.target))
+    np.testing.assert_array_equal(arrays.source["source_word"], source[0])
+    end = pairs.target.offsets[120]  # word for word, and the full stop
+    linked, word = np.asarray(arrays.target["link"][:end]), target[0][:end]
     right = (linked[:, 0] == word) & (linked[:, 1:] == 0).all(1)
     assert right.mean() > 0.97
-    again = word_links(pairs, corpora, vocabulary, [])  # from the cache
-    np.testing.assert_array_equal(again.target["link"], made.target["link"])
-    assert (again.key, again.report) == (made.key, made.report)
+    cached = word_links(pairs, corpora, vocabulary, [])  # from the cache
+    np.testing.assert_array_equal(cached.target["link"], arrays.target["link"])
+    assert (cached.key, cached.report) == (arrays.key, arrays.report)
 
 
-def pharaoh(folder, last=""):
+def pharaoh(folder, last_line=""):
     rows = [" ".join(f"{i}-{i}" for i in range(len(a.split()))) for a, _ in lines()]
     file = folder / "x.align"
-    file.write_text("\n".join([*rows[:-1], last]) + "\n", encoding="utf-8")
+    file.write_text("\n".join([*rows[:-1], last_line]) + "\n", encoding="utf-8")
     return file
 
 
@@ -81,43 +81,45 @@ def test_links_of_a_file_reach_the_batches_of_both_feeders(
     monkeypatch.setattr(links, "LINKS_OF_A_WORD", 2)
     pairs, corpora, vocabulary = text
     file = pharaoh(tmp_path, "0-0 1-1 2-4 0-3 1-3 2-3 0-3")
-    made = word_links(pairs, corpora, vocabulary, [file])
-    last = made.target["link"][pairs.target.offsets[-2] :]
-    wanted = {(1, 0), (2, 0), (0, 0), (1, 2), (3, 0)}  # the third of one is left out
-    assert {*map(tuple, last.tolist())} == wanted
-    of_target = Words(vocabulary, "spaces")(pairs.target)[0]  # word for word
-    before = slice(pairs.target.offsets[-2])
-    np.testing.assert_array_equal(made.target["link"][before, 0], of_target[before])
+    arrays = word_links(pairs, corpora, vocabulary, [file])
+    end = arrays.target["link"][pairs.target.offsets[-2] :]
+    expected = {(1, 0), (2, 0), (0, 0), (1, 2), (3, 0)}  # the third of one is left out
+    assert {*map(tuple, end.tolist())} == expected
+    target_words = WordFinder(vocabulary, "spaces")(pairs.target)[0]  # word for word
+    parallel = slice(pairs.target.offsets[-2])
+    np.testing.assert_array_equal(
+        arrays.target["link"][parallel, 0], target_words[parallel]
+    )
 
-    pairs = dataclasses.replace(pairs, further=made)
+    pairs = dataclasses.replace(pairs, further=arrays)
     config = dataclasses.replace(CONFIG, batching=batching, buckets=2)
     plan = plan_for(pairs, config, 0, 0)
     numpy, tf = (
         [*itertools.islice(feed(pairs, dataclasses.replace(config, feeder=f), 0), 3)]
         for f in ("numpy", "tfdata")
     )
-    for layout, (_, batch), (_, other) in zip(plan, numpy, tf, strict=False):
-        assert [*batch] == [*other]
+    for layout, (_, batch), (_, tf_batch) in zip(plan, numpy, tf, strict=False):
+        assert [*batch] == [*tf_batch]
         for name, array in batch.items():
-            np.testing.assert_array_equal(array, other[name])
-        wanted = np.zeros_like(batch["link"])  # padding is 0
+            np.testing.assert_array_equal(array, tf_batch[name])
+        expected = np.zeros_like(batch["link"])  # padding is 0
         places = layout.pair_p, layout.row_p, layout.target_start_p
         for p, row, start in zip(*places, strict=True):
-            first, last = pairs.target.offsets[p : p + 2]
-            of_pair = made.target["link"][first:last]
-            wanted[row, start : start + last - first] = of_pair
-        np.testing.assert_array_equal(batch["link"], wanted)
+            begin, end = pairs.target.offsets[p : p + 2]
+            pair_links = arrays.target["link"][begin:end]
+            expected[row, start : start + end - begin] = pair_links
+        np.testing.assert_array_equal(batch["link"], expected)
 
 
 def test_each_corpus_has_its_file_and_each_pair_its_line(text, tmp_path):
     files = [tmp_path / name for name in "ab"]
     for file, content in zip(files, ("a\nb\nc\n", "d\ne\n"), strict=True):
         file.write_text(content)
-    two = Pairs(None, None, {}, read=5, sizes=(2, 1), line=np.array([1, 3, 2]))
-    assert links._lines(two, files) == ["a", "c", "e"]
+    pairs = Pairs(None, None, {}, read=5, sizes=(2, 1), line=np.array([1, 3, 2]))
+    assert links._lines(pairs, files) == ["a", "c", "e"]
     for wrong in (files[::-1], files[:1] * 2):
         with pytest.raises(UserError, match=r"3 lines.* 5 pairs"):
-            links._lines(two, wrong)
+            links._lines(pairs, wrong)
     for paths in ([pharaoh(tmp_path)] * 2, [tmp_path / "y.align"]):
         with pytest.raises(UserError, match="for each of the 1 corpora"):
             word_links(*text, paths)
@@ -126,19 +128,19 @@ def test_each_corpus_has_its_file_and_each_pair_its_line(text, tmp_path):
 def test_files_of_links_are_named_in_the_order_of_the_corpora(tmp_path, monkeypatch):
     for name in ("a.en", "a.de", "b.en", "b.de"):
         (tmp_path / name).write_text("x\n")
-    monkeypatch.setattr(links, "word_links", lambda *given: given[-1])
+    monkeypatch.setattr(links, "word_links", lambda *arguments: arguments[-1])
     data = dataclasses.replace(CONFIG, dir=str(tmp_path), train="a, b@2")
     train = TrainConfig(loss="guided", options={"links": "of_a, of_b"})
     corpora = heaviest_first(open_corpora(data.train, "en", "de", data.dir, True))
-    found = links.guided_arrays(Config(data=data, train=train), None, corpora, None)
-    assert found == [tmp_path / "of_b", tmp_path / "of_a"]
+    files = links.guided_arrays(Config(data=data, train=train), None, corpora, None)
+    assert files == [tmp_path / "of_b", tmp_path / "of_a"]
 
 
-@pytest.mark.parametrize("last", ["0-0 1-x", "0-5", "3-0"])
-def test_a_wrong_link_is_refused(text, tmp_path, last):
-    wrong = f"x.align, line 122: '{last[-3:]}' is not a link of 3 source and 5 target"
+@pytest.mark.parametrize("line", ["0-0 1-x", "0-5", "3-0"])
+def test_a_wrong_link_is_refused(text, tmp_path, line):
+    wrong = f"x.align, line 122: '{line[-3:]}' is not a link of 3 source and 5 target"
     with pytest.raises(UserError, match=wrong):
-        word_links(*text, [pharaoh(tmp_path, last)])
+        word_links(*text, [pharaoh(tmp_path, line)])
 
 
 def test_a_tokenizer_that_changes_the_words_of_a_line_is_refused(text, tmp_path):

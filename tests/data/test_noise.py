@@ -35,7 +35,7 @@ def vocabulary(*symbols):
 
 def examples(pairs, batching="packed", seed=1, epoch=2, part=None):
     """By pair: the tokens of source and target, and which targets are predicted."""
-    found = {}
+    by_pair = {}
     options = {"batch_tokens": 8 * 400, "batching": batching}
     for layout in plan_epoch(*pairs.lengths(), **options, seed=seed, epoch=epoch):
         if part is not None:
@@ -49,32 +49,34 @@ def examples(pairs, batching="packed", seed=1, epoch=2, part=None):
                 for side in ("source", "target")
             )
             sentence = source if pairs.noise.__class__ is Masking else target
-            found[int(pair)] = (
+            by_pair[int(pair)] = (
                 (*batch["source"][row][source].tolist(),),
                 (*batch["target"][row][sentence].tolist(),),
                 (*target[sentence].tolist(),),
             )
-    return found
+    return by_pair
 
 
-def check_dependences(make, epoch, long):
+def check_dependences(make, epoch, long_pairs):
     """Examples depend on seed, epoch and number alone, and on each of them."""
     packed = examples(make(), epoch=epoch)
-    again = make()  # as after a restart
-    assert packed == examples(again, "bucketed", epoch=epoch)
-    of_processes = [examples(again, epoch=epoch, part=part) for part in range(2)]
-    assert packed == of_processes[0] | of_processes[1]
-    of = [examples(long, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0))]
-    assert len({example for found in of for example in found.values()}) == 6
+    restarted = make()  # as after a restart
+    assert packed == examples(restarted, "bucketed", epoch=epoch)
+    parts = [examples(restarted, epoch=epoch, part=part) for part in range(2)]
+    assert packed == parts[0] | parts[1]
+    others = [
+        examples(long_pairs, seed=s, epoch=e) for s, e in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert len({example for by_pair in others for example in by_pair.values()}) == 6
 
 
 # ----------------------------------------------------------------------------- masking
 
 
 def masked_pairs(lines, **masking):
-    known = vocabulary(MASK)
-    sides = encode_pairs([("", line) for line in lines], known, 1, sides=(1,))
-    return Pairs(*sides, {}, noise=Masking(known, MaskingOptions(**masking)))
+    tokens = vocabulary(MASK)
+    sides = encode_pairs([("", line) for line in lines], tokens, 1, sides=(1,))
+    return Pairs(*sides, {}, noise=Masking(tokens, MaskingOptions(**masking)))
 
 
 LINES = st.lists(
@@ -92,50 +94,52 @@ MASKING = st.fixed_dictionaries(
 
 @settings(max_examples=25)
 @given(LINES, MASKING)
-def test_at_least_one_piece_of_every_sentence_is_hidden_and_never_its_end(lines, how):
-    pairs = masked_pairs(lines, **how)
-    found = examples(pairs)
-    assert len(found) == len(lines)
-    for pair, (read, sentence, hidden) in found.items():
+def test_at_least_one_piece_of_every_sentence_is_hidden_and_never_its_end(
+    lines, options
+):
+    pairs = masked_pairs(lines, **options)
+    by_pair = examples(pairs)
+    assert len(by_pair) == len(lines)
+    for pair, (read, sentence, masked) in by_pair.items():
         assert sentence == tuple(pairs.target[pair].tolist())
-        assert any(hidden)
-        assert not hidden[-1]
-        for i, (was, now) in enumerate(zip(sentence, read, strict=True)):
-            assert hidden[i] or was == now
-        if how["masking"] != "piece":  # words are hidden as a whole
+        assert any(masked)
+        assert not masked[-1]
+        for i, (was, shown) in enumerate(zip(sentence, read, strict=True)):
+            assert masked[i] or was == shown
+        if options["masking"] != "piece":  # words are hidden as a whole
             begins = [vocabulary(MASK).piece(i)[0] in "▁," for i in sentence]
             for i in range(1, len(sentence) - 1):
-                assert begins[i] or hidden[i] == hidden[i - 1]
+                assert begins[i] or masked[i] == masked[i - 1]
 
 
 @settings(max_examples=10)
 @given(LINES, MASKING, st.integers(0, 9))
-def test_masking_depends_on_seed_epoch_and_number_alone(lines, how, epoch):
-    long = masked_pairs([" ".join(WORDS * 4)] * 2)
-    check_dependences(lambda: masked_pairs(lines, **how), epoch, long)
+def test_masking_depends_on_seed_epoch_and_number_alone(lines, options, epoch):
+    long_pairs = masked_pairs([" ".join(WORDS * 4)] * 2)
+    check_dependences(lambda: masked_pairs(lines, **options), epoch, long_pairs)
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
 def test_rates_are_those_of_the_options(masking):
     noise = Masking(vocabulary(MASK), MaskingOptions(masking=masking, mask_rate=0.2))
     ids = vocabulary(MASK).encode([" ".join(WORDS * 20)], end=True)[0]
-    read, hidden = noise.masked(ragged([ids] * 60), np.arange(60), 0, 0)
+    read, masked = noise.masked(ragged([ids] * 60), np.arange(60), 0, 0)
     text = np.array(ids * 60)
-    assert hidden.mean() == pytest.approx(0.2, abs=0.015)
+    assert masked.mean() == pytest.approx(0.2, abs=0.015)
     is_mask = read == vocabulary(MASK).id_of(MASK)
-    assert is_mask.sum() / hidden.sum() == pytest.approx(0.8, abs=0.02)
+    assert is_mask.sum() / masked.sum() == pytest.approx(0.8, abs=0.02)
     # A random piece may be the right one, but seldom.
-    assert (read != text)[~is_mask].sum() / hidden.sum() == pytest.approx(0.1, abs=0.02)
+    assert (read != text)[~is_mask].sum() / masked.sum() == pytest.approx(0.1, abs=0.02)
 
 
 def test_masked_spans_have_the_mean_length():
     """Here every piece is a word, so that runs of pieces are runs of words."""
     noise = Masking(vocabulary(MASK), MaskingOptions(masking="span", mean_span=4.0))
     (word,) = vocabulary(MASK).encode(["the"])[0]
-    _, hidden = noise.masked(ragged([[word] * 40_000 + [EOS]]), np.arange(1), 0, 0)
-    runs = np.sum(hidden[1:] & ~hidden[:-1]) + hidden[0]
-    assert hidden.sum() / runs == pytest.approx(4.0, abs=0.2)
-    assert hidden.mean() == pytest.approx(0.15, abs=0.01)
+    _, masked = noise.masked(ragged([[word] * 40_000 + [EOS]]), np.arange(1), 0, 0)
+    runs = np.sum(masked[1:] & ~masked[:-1]) + masked[0]
+    assert masked.sum() / runs == pytest.approx(4.0, abs=0.2)
+    assert masked.mean() == pytest.approx(0.15, abs=0.01)
 
 
 # ----------------------------------------------------------------------- cut-out spans
@@ -171,11 +175,11 @@ def restored(source, target):
             sentinel = token
             assert sentinel not in spans
         spans.setdefault(sentinel, []).append(token)
-    whole = []
+    tokens = []
     for token in source:
-        whole += spans.pop(token)[1:] if token in sentinels() else [token]
+        tokens += spans.pop(token)[1:] if token in sentinels() else [token]
     assert not spans
-    return whole
+    return tokens
 
 
 @settings(max_examples=40)
@@ -183,33 +187,33 @@ def restored(source, target):
 def test_nothing_is_lost_and_lengths_are_those_foretold(lengths, options, tagged):
     pairs = cut_pairs(lengths, tagged, **options)
     foretold = np.transpose(pairs.lengths()).tolist()
-    found = examples(pairs)
-    assert sorted(found) == [*range(len(lengths))]
-    for pair, (source, target, _) in found.items():
+    by_pair = examples(pairs)
+    assert sorted(by_pair) == [*range(len(lengths))]
+    for pair, (source, target, _) in by_pair.items():
         assert [len(source), len(target)] == foretold[pair]
         assert source[-1] == target[-1] == EOS
-        whole = [TAG] * tagged + pairs.target[pair].tolist()
-        assert restored(source, target) == whole
+        uncut = [TAG] * tagged + pairs.target[pair].tolist()
+        assert restored(source, target) == uncut
         spans = [token for token in source if token in sentinels()]
         # In order, none of them empty, and no two adjoin.
         assert spans == sentinels()[: len(spans)]
         assert bool(spans) == (lengths[pair] > 0)
         assert not spans or target[0] == spans[0]
         for side in (source, target):
-            at = [i for i, token in enumerate(side) if token in sentinels()]
-            assert all(b - a > 1 for a, b in itertools.pairwise(at))
+            places = [i for i, token in enumerate(side) if token in sentinels()]
+            assert all(b - a > 1 for a, b in itertools.pairwise(places))
 
 
 @settings(max_examples=10)
 @given(SENTENCES, OPTIONS, st.integers(0, 9))
 def test_cutting_depends_on_seed_epoch_and_number_alone(lengths, options, epoch):
-    long = cut_pairs([100, 100])
-    check_dependences(lambda: cut_pairs(lengths, **options), epoch, long)
+    long_pairs = cut_pairs([100, 100])
+    check_dependences(lambda: cut_pairs(lengths, **options), epoch, long_pairs)
 
 
 def test_counts_are_those_of_the_formula_and_all_places_are_as_probable():
     pairs = cut_pairs([100] * 4_000)
-    assert {(*both,) for both in np.transpose(pairs.lengths())} == {(91, 21)}
+    assert {(*lengths,) for lengths in np.transpose(pairs.lengths())} == {(91, 21)}
     _, target = pairs.noise.corrupted(
         pairs.source, pairs.target, np.arange(4_000), 0, 0
     )

@@ -54,8 +54,8 @@ def test_the_bytes_are_those_of_one_process(tmp_path, monkeypatch, kind, count):
     if kind == "blocks":
         examples = Blocks()
         config = dataclasses.replace(config, max_length=6, max_ratio=0.0)
-    few = slice(-4 if kind == "few" else None, None)  # fewer pairs than parts
-    training = corpora(tmp_path, x=LINES[few], y=DIRTY[few])
+    kept_lines = slice(-4 if kind == "few" else None, None)  # fewer pairs than parts
+    training = corpora(tmp_path, x=LINES[kept_lines], y=DIRTY[kept_lines])
     if kind == "weighted":
         heavy = dataclasses.replace(training[1], weight=5.0)
         training = heaviest_first([training[0], heavy])
@@ -63,7 +63,7 @@ def test_the_bytes_are_those_of_one_process(tmp_path, monkeypatch, kind, count):
     def vocabulary():
         return make_tokenizer(training, config, examples.sides)
 
-    whole = prepare.prepared_pairs(training, vocabulary(), config, examples)
+    prepared = prepare.prepared_pairs(training, vocabulary(), config, examples)
     monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "other"))
     text = in_parts(training, tmp_path, config, examples)
     order = [*range(1, count + 1)]
@@ -74,9 +74,9 @@ def test_the_bytes_are_those_of_one_process(tmp_path, monkeypatch, kind, count):
         if stage == "hash":
             text.merge_hashes(vocabulary)
     pairs = text.merge()
-    assert pairs.folder != whole.folder
-    assert contents(pairs.folder) == contents(whole.folder)
-    assert (pairs.key, pairs.sizes) == (whole.key, whole.sizes)
+    assert pairs.folder != prepared.folder
+    assert contents(pairs.folder) == contents(prepared.folder)
+    assert (pairs.key, pairs.sizes) == (prepared.key, prepared.sizes)
     assert "all" in "".join(text.status())
 
 
@@ -104,23 +104,25 @@ def test_what_is_missing_is_named(tmp_path, capsys):
     with pytest.raises(UserError, match="config.data.max_length: 30 then, 5 now"):
         dataclasses.replace(text, config=shorter).merge()
     # A complete part stays as it is.
-    before = contents(Path(text.folder))
+    files = contents(Path(text.folder))
     text.hash((1, 3))
     text.merge_hashes(None)
-    assert contents(Path(text.folder)) == before
+    assert contents(Path(text.folder)) == files
     assert "hash.1-of-3 is complete" in capsys.readouterr().err
 
 
 def test_parts_of_other_options_or_text_are_told_with_both(tmp_path):
     in_parts(corpora(tmp_path, x=LINES), tmp_path).hash((1, 1))
-    other = dataclasses.replace(CONFIG, deduplicate=False)
-    for pairs, config, told in (
-        (LINES, other, "config.data.deduplicate: True then, False now"),
+    repeats = dataclasses.replace(CONFIG, deduplicate=False)
+    for pairs, config, message in (
+        (LINES, repeats, "config.data.deduplicate: True then, False now"),
         (DIRTY, CONFIG, r"text 1 \(x\): '\w+' then, '\w+' now"),
     ):
         text = in_parts(corpora(tmp_path, x=pairs), tmp_path, config)
         for call in (lambda t=text: t.merge_hashes(None), text.merge):
-            with pytest.raises(UserError, match=rf"other text or options:\n  .*{told}"):
+            with pytest.raises(
+                UserError, match=rf"other text or options:\n  .*{message}"
+            ):
                 call()
 
 
@@ -157,11 +159,13 @@ def test_beam_makes_the_same_bytes(tmp_path):
     command += [f"--config.data.{name}={value}" for name, value in data.items()]
     options = "--runner=FnApiRunner --direct_running_mode=multi_processing"
     beam = "--runner=beam", "--parts=5", f"--beam_options={options}"
-    for cache, more in (("whole", ()), ("parts", beam)):
+    for cache, flags in (("whole", ()), ("parts", beam)):
         env = os.environ | {"T2T_JAX_CACHE": str(tmp_path / cache)}
-        subprocess.run([*command, *more], env=env, cwd=ROOT, check=True)
-    one, other = (contents(tmp_path / cache / "pairs") for cache in ("whole", "parts"))
-    assert one == other
+        subprocess.run([*command, *flags], env=env, cwd=ROOT, check=True)
+    single, beam_files = (
+        contents(tmp_path / cache / "pairs") for cache in ("whole", "parts")
+    )
+    assert single == beam_files
 
 
 def test_what_else_a_tokenizer_depends_on_begins_anew(tmp_path):

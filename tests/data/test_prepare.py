@@ -9,29 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sentencepiece
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
 from t2t_jax.data.corpus import open_corpora, open_lines
 from t2t_jax.data.filling import ragged
-from t2t_jax.data.pairs import (
-    Examples,
-    Pairs,
-    cut,
-    encode_pairs,
-    tokenize_in_memory,
-)
+from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
 from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
+from tests.data.test_subword_sampling import foreign
 from tests.small_run import contents, write_pairs
 
 CONFIG = DataConfig(vocab_size=320, max_length=30)
+SEPARATE = dataclasses.replace(
+    CONFIG, joint_vocabulary=False, vocab_size=310, source_vocab_size=300
+)
 LINES = [
     (f"the cat number {i} sleeps", f"die Katze Nummer {i} schläft") for i in range(50)
 ]
@@ -47,69 +44,62 @@ def corpora(folder, pairs=LINES):
     return open_corpora("x", "en", "de", str(folder))
 
 
-def made(training, config=CONFIG):
+def prepared(training, config=CONFIG):
     """The vocabulary and the pairs of training text."""
     vocabulary = make_tokenizer(training, config)
     return vocabulary, prepare.training_pairs(training, vocabulary, config)
 
 
-def test_every_pair_is_kept_in_order_with_its_end(tmp_path):
-    vocabulary, pairs = made(corpora(tmp_path))
-    assert prepare.report_lines(pairs) == ["50 training pairs"]
-    for side, tokens in enumerate((pairs.source, pairs.target)):
-        rows = [tokens[i] for i in range(50)]
-        assert all(row[-1] == vocabulary.eos for row in rows)
-        assert vocabulary.decode(rows) == [pair[side] for pair in LINES]
-
-
 def test_what_is_left_out_is_counted_and_shown(tmp_path):
     left_out = [("", "leer"), ("long " * 40, "lang " * 40), ("a", "b " * 12), ("a", "")]
     training = corpora(tmp_path, [*LINES, *left_out, LINES[3]])
-    vocabulary, pairs = made(training)
+    vocabulary, pairs = prepared(training)
     assert (len(pairs), pairs.read) == (50, 55)
-    counts, told = prepare.report_lines(pairs)
+    counts, report = prepare.report_lines(pairs)
     assert counts == "50 training pairs of 55"
-    assert "2 empty, 1 duplicate, 1 too long, 1 length ratio" in told
-    examples = Path(told.split("see ")[1]).read_text(encoding="utf-8")
+    assert "2 empty, 1 duplicate, 1 too long, 1 length ratio" in report
+    examples = Path(report.split("see ")[1]).read_text(encoding="utf-8")
     assert f"{tmp_path}/x, line 54\n  a\n" in examples
     held_out = tokenize_in_memory(training[0].pairs(), vocabulary)
     assert len(held_out) == 55  # nothing is ever left out of a dev or test set
 
 
 @pytest.mark.parametrize(
-    ("pairs", "changes", "told"),
+    ("pairs", "changes", "message"),
     [
         (LINES, {"max_length": 2}, r"50 too long, .*max_length=2$"),
         ([("", "a")], {}, "1 empty.*want lines with words$"),
     ],
 )
-def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, told):
+def test_a_text_of_nothing_usable_is_told(tmp_path, pairs, changes, message):
     vocabulary = make_tokenizer(corpora(tmp_path), CONFIG)
     config = dataclasses.replace(CONFIG, **changes)
-    with pytest.raises(UserError, match=f"no training pair is left of .*x: .*{told}"):
+    with pytest.raises(
+        UserError, match=f"no training pair is left of .*x: .*{message}"
+    ):
         prepare.training_pairs(corpora(tmp_path, pairs), vocabulary, config)
     assert not any("writing" in name for name in contents(tmp_path))
 
 
 def test_the_second_time_nothing_is_made(tmp_path, monkeypatch):
     training = corpora(tmp_path)
-    _, first = made(training)
-    before = contents(tmp_path)
+    _, made_pairs = prepared(training)
+    files = contents(tmp_path)
     for module in (prepare, tokenizer_training):
         monkeypatch.setattr(module, "read_chunks", None)
     monkeypatch.setattr(tokenizer_training, "train_tokenizer", None)
-    _, again = made(training)
-    assert contents(tmp_path) == before
+    _, cached = prepared(training)
+    assert contents(tmp_path) == files
     for field in ("key", "read", "dropped", "sizes", "weights", "folder"):
-        assert getattr(first, field) == getattr(again, field)
-    np.testing.assert_array_equal(first.source.tokens, again.source.tokens)
+        assert getattr(made_pairs, field) == getattr(cached, field)
+    np.testing.assert_array_equal(made_pairs.source.tokens, cached.source.tokens)
 
 
 def test_a_changed_input_is_never_reused(tmp_path):
     def folders(kind):
         return len(list((tmp_path / "cache" / kind).iterdir()))
 
-    _, before = made(corpora(tmp_path))
+    _, unchanged = prepared(corpora(tmp_path))
     text = [*LINES[:-1], ("the dog barks", "der Hund bellt")]
     for change, other_tokenizer in (
         ({"symbols": "<bt>"}, True),
@@ -126,33 +116,34 @@ def test_a_changed_input_is_never_reused(tmp_path):
         elif change != "text":
             config = dataclasses.replace(config, **change)
         counts = folders("pairs"), folders("tokenizers")
-        _, after = made(training, config)
+        _, changed = prepared(training, config)
         assert folders("pairs") == counts[0] + 1, change
         assert folders("tokenizers") == counts[1] + other_tokenizer, change
-        assert after.key != before.key
+        assert changed.key != unchanged.key
 
 
-SEPARATE = dataclasses.replace(
-    CONFIG, joint_vocabulary=False, vocab_size=310, source_vocab_size=300
-)
-
-
-def test_each_side_is_encoded_with_its_own_tokenizer(tmp_path):
-    training = corpora(tmp_path)
-    vocabulary, pairs = made(training, SEPARATE)
-    held_out = tokenize_in_memory(LINES, vocabulary)
-    for text in (pairs, held_out):
-        for side, of, tokens in (
-            (0, vocabulary.source, text.source),
-            (1, vocabulary, text.target),
+@pytest.mark.parametrize("config", [CONFIG, SEPARATE])
+def test_every_pair_is_kept_in_the_tokens_of_its_side(tmp_path, config):
+    vocabulary, pairs = prepared(corpora(tmp_path), config)
+    assert prepare.report_lines(pairs) == ["50 training pairs"]
+    sources, targets = zip(*LINES, strict=True)
+    for text in (pairs, tokenize_in_memory(LINES, vocabulary)):
+        for tokens, expected in (
+            (text.source, vocabulary.source.encode(sources, end=True)),
+            (text.target, vocabulary.encode(targets, end=True)),
         ):
-            wanted = of.encode([pair[side] for pair in LINES], end=True)
-            assert [tokens[i].tolist() for i in range(50)] == wanted
-    # Other source pieces are other arrays.
-    other, again = made(training, dataclasses.replace(SEPARATE, source_vocab_size=0))
-    assert vocabulary.model == other.model != other.source.model
-    assert again.key != pairs.key
-    np.testing.assert_array_equal(again.target.tokens, pairs.target.tokens)
+            assert [tokens[i].tolist() for i in range(50)] == expected
+
+
+def test_other_source_pieces_are_other_arrays(tmp_path):
+    training = corpora(tmp_path)
+    vocabulary, pairs = prepared(training, SEPARATE)
+    other_vocabulary, other_pairs = prepared(
+        training, dataclasses.replace(SEPARATE, source_vocab_size=0)
+    )
+    assert vocabulary.model == other_vocabulary.model != other_vocabulary.source.model
+    assert other_pairs.key != pairs.key
+    np.testing.assert_array_equal(other_pairs.target.tokens, pairs.target.tokens)
 
 
 def test_a_crash_leaves_nothing_that_would_be_reused(tmp_path, monkeypatch):
@@ -178,14 +169,14 @@ def test_neither_chunks_nor_cores_show(tmp_path, monkeypatch):
     pairs = [*LINES, ("", "leer"), ("long " * 40, "lang"), *LINES[:9]]
     pairs += [(f"{target} <", source) for source, target in LINES]
     training = corpora(tmp_path, pairs)
-    vocabulary, whole = made(training)
-    wanted = contents(whole.folder)
+    vocabulary, pairs_whole = prepared(training)
+    expected = contents(pairs_whole.folder)
     for chunk, cores in ((1, 1), (7, 3)):
         monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / f"{cores} cores"))
         monkeypatch.setattr(cleaning, "CHUNK", chunk)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=cores: range(n))
-        again = prepare.training_pairs(training, vocabulary, CONFIG)
-        assert contents(again.folder) == wanted
+        same_pairs = prepare.training_pairs(training, vocabulary, CONFIG)
+        assert contents(same_pairs.folder) == expected
 
 
 def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
@@ -201,44 +192,39 @@ def test_large_vocabularies_do_not_wrap(tmp_path, monkeypatch):
 
 def test_a_tokenizer_sees_the_clean_text_of_its_side(tmp_path, monkeypatch):
     """A line that is there a thousand times has no pieces of its own."""
-    seen, train = [], tokenizer_training.train_tokenizer
+    texts, train = [], tokenizer_training.train_tokenizer
 
     def watched(lines, *arguments):
-        seen.append([*lines])
-        return train(iter(seen[-1]), *arguments)
+        texts.append([*lines])
+        return train(iter(texts[-1]), *arguments)
 
     monkeypatch.setattr(tokenizer_training, "train_tokenizer", watched)
     dirty = corpora(tmp_path, [*LINES, *[("zyx", "wvu")] * 1000, ("", "leer")])
     for changes in ({}, {"deduplicate": False}, {"tokenizer_lines": 60}):
         make_tokenizer(dirty, dataclasses.replace(CONFIG, **changes))
     make_tokenizer(dirty, SEPARATE)
-    clean, repeated, sampled, of_target, of_source = seen
+    clean, repeated, sampled, target_text, source_text = texts
     assert clean == [line for pair in [*LINES, ("zyx", "wvu")] for line in pair]
     assert repeated.count("zyx") == 1000
     assert "leer" not in repeated
     assert len(sampled) == 60
-    both = set(zip(sampled[::2], sampled[1::2], strict=True))
-    assert both <= {*LINES, ("zyx", "wvu")}
-    assert both != set(LINES[:30])
-    assert (of_source, of_target) == (clean[::2], clean[1::2])
+    sampled_pairs = set(zip(sampled[::2], sampled[1::2], strict=True))
+    assert sampled_pairs <= {*LINES, ("zyx", "wvu")}
+    assert sampled_pairs != set(LINES[:30])
+    assert (source_text, target_text) == (clean[::2], clean[1::2])
 
 
 def test_a_lossy_tokenizer_of_ones_own_is_told(tmp_path, capsys):
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(line for pair in LINES for line in pair),
-        model_prefix=f"{tmp_path}/theirs",
-        vocab_size=60,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
+    theirs = foreign([line for pair in LINES for line in pair], vocab_size=60)
+    (tmp_path / "theirs.model").write_bytes(theirs.model)
     config = dataclasses.replace(CONFIG, tokenizer="theirs.model", dir=str(tmp_path))
     make_tokenizer(corpora(tmp_path), config)
     assert capsys.readouterr().err == ""
     lossy = corpora(tmp_path, [*LINES, ("the  cat", "Katze"), ("cat", "日本")])
     make_tokenizer(lossy, config)
-    told = capsys.readouterr().err
-    assert "theirs.model changes 2 of the first 104 lines" in told
-    assert "'the  cat' into 'the cat'" in told
+    warning = capsys.readouterr().err
+    assert "theirs.model changes 2 of the first 104 lines" in warning
+    assert "'the  cat' into 'the cat'" in warning
     with pytest.raises(UserError, match="'<bt>', which .*theirs.model splits"):
         make_tokenizer(lossy, dataclasses.replace(config, symbols="<bt>"))
 
@@ -250,7 +236,7 @@ def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(
     monkeypatch.setattr(messages, "INTERVAL", 0)
     monkeypatch.setattr(cleaning, "CHUNK", 20)
     training = corpora(tmp_path)
-    vocabulary, _ = made(training)
+    vocabulary, _ = prepared(training)
     lines = capsys.readouterr().err
     assert re.search(r"^reading: 40 pairs, [\d,]+/s$", lines, re.M)
     assert re.search(r"^encoding: 40 of 50 pairs, [\d,]+/s, 00:00 left$", lines, re.M)
@@ -264,6 +250,7 @@ def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(
     assert "\n" not in bar
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.lists(st.lists(st.integers(4, 99), max_size=20), max_size=6),
@@ -286,15 +273,15 @@ def test_blocks_are_the_text_cut_where_they_are_full(texts, block):
         line=np.array([number for _, number, _ in rows], np.int32),
     )
     blocks = cut(pairs, block)
-    wanted = [
+    expected = [
         (corpus, number, row[i : i + block])
         for corpus, number, row in rows
         for i in range(0, len(row), block)
     ]
-    of_corpus = np.repeat(np.arange(len(texts)), blocks.sizes).tolist()
+    block_corpora = np.repeat(np.arange(len(texts)), blocks.sizes).tolist()
     target = [blocks.target[i].tolist() for i in range(len(blocks.target))]
-    assert [*zip(of_corpus, blocks.line.tolist(), target, strict=True)] == wanted
-    assert len(blocks.source) == len(wanted)
+    assert [*zip(block_corpora, blocks.line.tolist(), target, strict=True)] == expected
+    assert len(blocks.source) == len(expected)
     assert not blocks.source.lengths.any()
 
 
@@ -311,18 +298,19 @@ def test_cut_text_is_kept_and_found_again(tmp_path):
     pairs = prepare.training_pairs(training, vocabulary, config, Blocks())
     assert pairs.target.lengths.max() == 6
     assert set(pairs.line.tolist()) == {1, 4}  # the others are duplicates
-    again = prepare.find_prepared(prepare.text_summary(pairs, []))
-    np.testing.assert_array_equal(again.target.offsets, pairs.target.offsets)
+    cached = prepare.find_prepared(prepare.text_summary(pairs, []))
+    np.testing.assert_array_equal(cached.target.offsets, pairs.target.offsets)
 
 
 rows = st.lists(st.integers(3, 4), max_size=3).map(lambda row: [*row, 2])
 some_pairs = st.lists(st.tuples(rows | st.just([]), rows), min_size=1, max_size=6)
 
 
+@settings(max_examples=50)
 @given(some_pairs, some_pairs)
 def test_pairs_that_another_text_has_are_counted(text, dev):
-    one, other = (
-        Pairs(*(ragged([pair[side] for pair in of]) for side in (0, 1)), {})
-        for of in (text, dev)
+    training, heldout = (
+        Pairs(*(ragged([pair[side] for pair in lines]) for side in (0, 1)), {})
+        for lines in (text, dev)
     )
-    assert shared(one, other) == sum(pair in text for pair in dev)
+    assert shared(training, heldout) == sum(pair in text for pair in dev)

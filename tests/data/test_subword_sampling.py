@@ -25,11 +25,11 @@ TEXT = [
 ]
 
 
-def foreign(**options):
+def foreign(lines=TEXT, **options):
     """A model trained by SentencePiece with other options than ours."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT * 10),
+        sentence_iterator=iter(lines * 10),
         model_writer=model,
         minloglevel=2,
         hard_vocab_limit=False,
@@ -59,7 +59,7 @@ def vocabulary(request):
 
 
 @pytest.fixture(scope="module")
-def ours():
+def trained():
     return MODELS["ours"]()
 
 
@@ -95,20 +95,20 @@ def test_sampled_pieces_decode_to_the_same_text(vocabulary, lines, dropout):
     assert decoded == vocabulary.decode(vocabulary.encode(lines))
 
 
-def test_pieces_have_the_distribution_of_sentencepiece(ours):
-    processor = sentencepiece.SentencePieceProcessor(model_proto=ours.model)
+def test_pieces_have_the_distribution_of_sentencepiece(trained):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=trained.model)
     sentencepiece.set_random_generator_seed(1)
     scores = []
     # The merges of "aaaaaa" have equal scores: the leftmost comes first.
     for text, dropout in (("bandanas", 0.1), ("aaaaaa", 0.4), ("Straße banana", 0.4)):
         options = {"enable_sampling": True, "alpha": dropout, "nbest_size": -1}
         lines = [text] * 4000
-        theirs = processor.encode(lines, num_threads=1, **options)
-        wanted = collections.Counter(map(tuple, theirs))
-        rows = sampled(ours, dropout, lines)
-        got = collections.Counter(tuple(row[:-1]) for row in rows)
-        both = [(wanted[k], got[k]) for k in wanted | got]
-        often = [(a, b) for a, b in both if a + b >= 40]
+        reference = processor.encode(lines, num_threads=1, **options)
+        expected = collections.Counter(map(tuple, reference))
+        rows = sampled(trained, dropout, lines)
+        counts = collections.Counter(tuple(row[:-1]) for row in rows)
+        cells = [(expected[k], counts[k]) for k in expected | counts]
+        often = [(a, b) for a, b in cells if a + b >= 40]
         scores += [(a - b) / (a + b) ** 0.5 for a, b in often]
     # Numbers of the standard normal distribution, if the two are the same.
     assert len(scores) > 20
@@ -116,40 +116,40 @@ def test_pieces_have_the_distribution_of_sentencepiece(ours):
     assert np.sum(np.square(scores)) < len(scores) + 5 * (2 * len(scores)) ** 0.5
 
 
-def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(ours, monkeypatch):
+def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(trained, monkeypatch):
     lines = TEXT * 3
     numbers = np.arange(len(lines)) + (1 << 40)
-    together = sampled(ours, 0.3, lines, numbers)
+    together = sampled(trained, 0.3, lines, numbers)
     order = np.random.default_rng(0).permutation(len(lines))
-    shuffled = sampled(ours, 0.3, [lines[i] for i in order], numbers[order])
+    shuffled = sampled(trained, 0.3, [lines[i] for i in order], numbers[order])
     assert shuffled == [together[i] for i in order]
     with monkeypatch.context() as patch:  # as many as are encoded at a time
         patch.setattr("t2t_jax.extensions.data.subword_sampling.LINES", 4)
-        assert sampled(ours, 0.3, lines, numbers) == together
-    assert sampled(ours, 0.3, lines, numbers, epoch=2) != together
-    assert sampled(ours, 0.3, lines, numbers, side=0) != together
+        assert sampled(trained, 0.3, lines, numbers) == together
+    assert sampled(trained, 0.3, lines, numbers, epoch=2) != together
+    assert sampled(trained, 0.3, lines, numbers, side=0) != together
     # Equal lines, and equal words of a line, are split independently.
     assert together[: len(TEXT)] != together[len(TEXT) : 2 * len(TEXT)]
-    (row,) = sampled(ours, 0.4, [" ".join(["bandanas"] * 50)])
-    words = " ".join(ours.piece(i) for i in row).replace("▁", "|▁").split("|")
+    (row,) = sampled(trained, 0.4, [" ".join(["bandanas"] * 50)])
+    words = " ".join(trained.piece(i) for i in row).replace("▁", "|▁").split("|")
     assert len({*words}) > 5
 
 
-def test_each_side_has_its_own_merges_and_a_label_is_one_token(ours):
+def test_each_side_has_its_own_merges_and_a_label_is_one_token(trained):
     source = Vocabulary(train_tokenizer(["the cat sat on the mat"] * 20, 290))
-    both = Vocabulary(ours.model, source=source)
+    separate = Vocabulary(trained.model, source=source)
     text = ["the cat sees bananas"]
-    assert sampled(both, 0.0, text, side=0) == source.encode(text, end=True)
-    assert sampled(both, 0.0, text, side=1) == ours.encode(text, end=True)
-    assert source.encode(text) != ours.encode(text)
-    labels = Vocabulary(pack("labels", labels=["bad", "good"]), source=ours)
+    assert sampled(separate, 0.0, text, side=0) == source.encode(text, end=True)
+    assert sampled(separate, 0.0, text, side=1) == trained.encode(text, end=True)
+    assert source.encode(text) != trained.encode(text)
+    labels = Vocabulary(pack("labels", labels=["bad", "good"]), source=trained)
     assert sampled(labels, 0.5, ["good", "bad"], side=1) == [[1], [0]]
-    assert ours.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
+    assert trained.decode(sampled(labels, 0.5, TEXT, side=0)) == TEXT
 
 
-def test_refuses_tokenizers_without_known_merges_and_other_probabilities(ours):
+def test_refuses_tokenizers_without_known_merges_and_other_probabilities(trained):
     unigram = foreign(model_type="unigram", vocab_size=60)
     with pytest.raises(UserError, match="foreign.model .* not a byte-pair encoding"):
         SubwordSampling(unigram, 0.1)
     with pytest.raises(UserError, match=r"subword_dropout=.*at least 0 and less"):
-        SubwordSampling(ours, 1.0)
+        SubwordSampling(trained, 1.0)

@@ -45,32 +45,32 @@ def vary(pairs, numbers=None, augment=ALL, seed=3, epoch=1, symbols=()):
 def test_a_line_depends_on_its_number_and_the_next_lines_alone(
     pairs, seed, epoch, data
 ):
-    whole = vary(pairs, seed=seed, epoch=epoch)
-    assert len(whole) == len(pairs)
+    varied = vary(pairs, seed=seed, epoch=epoch)
+    assert len(varied) == len(pairs)
     begin = data.draw(st.integers(0, len(pairs) - 1))
     part = vary(pairs[begin:], range(begin, len(pairs)), seed=seed, epoch=epoch)
-    assert part == whole[begin:]
+    assert part == varied[begin:]
     # Without neighbours a line needs no other line, and order means nothing.
-    some = data.draw(st.permutations(range(len(pairs))))
+    order = data.draw(st.permutations(range(len(pairs))))
     alone = ALL.replace("neighbours@0.5,", "")
-    whole = vary(pairs, augment=alone, seed=seed, epoch=epoch)
-    shuffled = vary([pairs[i] for i in some], some, alone, seed, epoch)
-    assert shuffled == [whole[i] for i in some]
-    for line in (line for pair in whole for line in pair):
+    varied = vary(pairs, augment=alone, seed=seed, epoch=epoch)
+    shuffled = vary([pairs[i] for i in order], order, alone, seed, epoch)
+    assert shuffled == [varied[i] for i in order]
+    for line in (line for pair in varied for line in pair):
         assert "\n" not in line
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_each_changes_its_share_of_lines_and_its_side(name):
-    varied, other = (vary(PAIRS, augment=f"{name}@0.2", epoch=e) for e in (1, 2))
+    varied, other_epoch = (vary(PAIRS, augment=f"{name}@0.2", epoch=e) for e in (1, 2))
     changed = [i for i, pair in enumerate(varied) if pair is not PAIRS[i]]
     # Five standard deviations of a binomial count; `case` may find nothing to change.
     assert len(changed) == pytest.approx(200, abs=5 * 13)
     assert all(varied[i][0] != PAIRS[i][0] for i in changed)
     targets = {i for i in changed if varied[i][1] != PAIRS[i][1]}
     assert bool(targets) == AUGMENTATIONS[name].changes_target
-    again = [i for i in changed if other[i] is not PAIRS[i]]
-    assert len(again) == pytest.approx(len(changed) / 5, abs=5 * 6)
+    changed_twice = [i for i in changed if other_epoch[i] is not PAIRS[i]]
+    assert len(changed_twice) == pytest.approx(len(changed) / 5, abs=5 * 6)
 
 
 def test_neighbours_join_consecutive_lines_of_both_sides():
@@ -101,9 +101,9 @@ def test_symbols_stay_and_lines_of_different_tags_are_not_joined():
         varied = vary(pairs, augment=every, seed=seed, symbols=tags)
         assert varied[0][0].startswith("<2de> <bt>")
         assert varied[3:] == pairs[3:]
-        for (source, _), (before, _) in zip(varied, pairs, strict=True):
-            kept = [s for s in re.findall("<.*?>", source) if s not in OWN]
-            assert kept == re.findall("<.*?>", before)
+        for (source, _), (original, _) in zip(varied, pairs, strict=True):
+            symbols = [s for s in re.findall("<.*?>", source) if s not in OWN]
+            assert symbols == re.findall("<.*?>", original)
         joined = vary(pairs, augment="neighbours@1", seed=seed, symbols=tags)
         assert joined[0] == ("<2de> <bt>one two three four", "eins zwei drei vier")
         assert joined[1:] == pairs[1:]
@@ -117,16 +117,16 @@ def test_a_line_may_have_placeholders_and_terms_and_no_other_symbols():
         ("one <bt> {a}", "eins {a}"),
         ("one <ph1> {a}", "eins <ph1> {a}"),
     ]
-    both = vary(pairs, augment="placeholders@1,terms@1", symbols=["<bt>"])
-    source, target = both[0]
-    symbol, _, rest = target.partition(":")
+    varied = vary(pairs, augment="placeholders@1,terms@1", symbols=["<bt>"])
+    source, target = varied[0]
+    symbol, _, target_text = target.partition(":")
     assert symbol in SYMBOLS
-    assert re.fullmatch(" (eins|BARKS) (Hund|DOG|BARKS|eins)", rest)
+    assert re.fullmatch(" (eins|BARKS) (Hund|DOG|BARKS|eins)", target_text)
     assert source.startswith(f"<bt> {symbol}:")
     assert "<is> " in source
-    assert both[1] is pairs[1]
+    assert varied[1] is pairs[1]
     # Those of the text are not mixed with new ones.
-    assert both[2] == ("<term> one<is> eins</term> <ph1> {a}", "eins <ph1> {a}")
+    assert varied[2] == ("<term> one<is> eins</term> <ph1> {a}", "eins <ph1> {a}")
     # Every other augmentation keeps away from them, as from all symbols.
     assert vary(pairs[2:], augment="typos@1,case@1") == pairs[2:]
 
@@ -140,15 +140,15 @@ def test_what_terms_need_is_learned_once_for_a_text(tmp_path, monkeypatch):
         lambda: "text",
     )
     config = DataConfig(augment="terms@0.5", symbols=",".join(MARKS))
-    first = variation_of(config, [corpus], None).text
-    assert first.learned["terms"]["wordaz"] == ["WORDAZ"]
+    learned = variation_of(config, [corpus], None).text
+    assert learned.learned["terms"]["wordaz"] == ["WORDAZ"]
     lines.clear()  # its fingerprint is the same, so it is not read again
-    assert variation_of(config, [corpus], None).text == first
+    assert variation_of(config, [corpus], None).text == learned
     # Another function, of the user's, may have the name.
-    mine = dataclasses.replace(TRAINABLE["terms"], learn=lambda _: {"a": ["b"]})
-    monkeypatch.setitem(TRAINABLE, "terms", mine)
-    again = variation_of(config, [corpus], None).text
-    assert again.learned["terms"] == {"a": ["b"]}
+    own_terms = dataclasses.replace(TRAINABLE["terms"], learn=lambda _: {"a": ["b"]})
+    monkeypatch.setitem(TRAINABLE, "terms", own_terms)
+    relearned = variation_of(config, [corpus], None).text
+    assert relearned.learned["terms"] == {"a": ["b"]}
 
 
 def test_lines_are_pinned():
@@ -199,9 +199,9 @@ def test_each_noise_obeys_its_law(words, keys, share, distance):
     moved = noised("swap", distance)
     assert Counter(moved) == Counter(words)
     assert all(abs(words.index(w) - i) <= distance for i, w in enumerate(moved))
-    left = noised("drop", share)
-    assert left == [word for word in words if word in left]
-    assert bool(left) == bool(words)
+    dropped = noised("drop", share)
+    assert dropped == [word for word in words if word in dropped]
+    assert bool(dropped) == bool(words)
     blanked = noised("blank", share)
     assert all(new in (old, BLANK) for old, new in zip(words, blanked, strict=True))
 
@@ -213,8 +213,8 @@ def test_noise_comes_as_often_as_it_should():
     def all_of(noise):
         return [add_noise(w, [noise], 3, n).split() for n, w in enumerate(lines, 1)]
 
-    left = sum(map(len, all_of(WordNoise("drop", 0.1))))
-    assert left / 20_000 == pytest.approx(0.9, abs=0.011)
+    dropped = sum(map(len, all_of(WordNoise("drop", 0.1))))
+    assert dropped / 20_000 == pytest.approx(0.9, abs=0.011)
     blanks = sum(words.count(BLANK) for words in all_of(WordNoise("blank", 0.1)))
     assert blanks / 20_000 == pytest.approx(0.1, abs=0.011)
     moved = all_of(WordNoise("swap", 3))
@@ -225,11 +225,11 @@ def test_noise_comes_as_often_as_it_should():
 def test_noise_is_of_the_seed_and_the_line_alone():
     noises = parse_noise("drop@0.2,blank@0.2,swap@3")
     line = " ".join(f"w{i}" for i in range(15))
-    found = {(s, n): add_noise(line, noises, s, n) for s in (0, 1) for n in (1, 2, 3)}
-    assert len(set(found.values())) == 6
-    assert found == {key: add_noise(line, noises, *key) for key in reversed(found)}
+    noisy = {(s, n): add_noise(line, noises, s, n) for s in (0, 1) for n in (1, 2, 3)}
+    assert len(set(noisy.values())) == 6
+    assert noisy == {key: add_noise(line, noises, *key) for key in reversed(noisy)}
     other_order = parse_noise("swap@3,blank@0.2,drop@0.2")
-    assert any(add_noise(line, other_order, *key) != found[key] for key in found)
+    assert any(add_noise(line, other_order, *key) != noisy[key] for key in noisy)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,8 @@ def test_noise_is_of_the_seed_and_the_line_alone():
     ],
 )
 def test_fields_are_read_and_mistakes_are_named(parse, written, message):
-    wanted = TextVariation({"case": 0.05, "typos": 0.1})
-    assert text_variation_of("typos, case@0.05") == wanted
+    expected = TextVariation({"case": 0.05, "typos": 0.1})
+    assert text_variation_of("typos, case@0.05") == expected
     assert text_variation_of("") is None
     with pytest.raises(UserError, match=re.escape(message)):
         parse(written)

@@ -61,7 +61,7 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture
-def there(prepared, monkeypatch):
+def prepared_folder(prepared, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
     return prepared
 
@@ -75,26 +75,28 @@ def empty(tmp_path, monkeypatch):
 @pytest.fixture
 def no_network(monkeypatch):
     """Every look-up of a host hangs until the test is over."""
-    over = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait() and [])
+    test_over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: test_over.wait() and [])
     monkeypatch.setattr(module, "NETWORK_SECONDS", 0.05)
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     yield
-    over.set()
+    test_over.set()
 
 
 def open_(split, config="/de-en", source="de", target="en"):
     return open_corpus(f"tfds:wmt14_translate{config}:{split}", source, target)
 
 
-def told(*args, **kwargs):
+def message_of(*args, **kwargs):
     with pytest.raises(UserError) as error:
         list(open_(*args, **kwargs).pairs())
     return str(error.value)
 
 
-def test_pairs_come_in_the_order_of_the_files_in_both_directions(there, monkeypatch):
+def test_pairs_come_in_the_order_of_the_files_in_both_directions(
+    prepared_folder, monkeypatch
+):
     for name in ("getaddrinfo", "create_connection", "socket"):  # no network is needed
         monkeypatch.setattr(socket, name, None)
     german = open_("train")
@@ -108,7 +110,7 @@ def test_pairs_come_in_the_order_of_the_files_in_both_directions(there, monkeypa
     assert list(french.pairs()) == [("two", "")]
 
 
-def test_splits_are_sliced_and_added_as_in_tfds(there):
+def test_splits_are_sliced_and_added_as_in_tfds(prepared_folder):
     for split, pairs, name in (
         ("train[1:4]", DE_EN["train"][1:4], "train-1to4"),
         ("test+train[-1:]", DE_EN["test"] + DE_EN["train"][-1:], "test+train--1to"),
@@ -126,26 +128,21 @@ def test_a_data_set_without_code_or_config_is_read(empty):
         open_corpus("tfds:my_own/de-en:test", "de", "en")
 
 
-def test_a_sentence_is_one_line(empty, monkeypatch):
+def test_a_sentence_is_one_line_and_text(empty, monkeypatch):
     monkeypatch.setattr(module, "BATCH", 1)
     pairs = [("a\r\nb\n", "\rc\n\nd"), ("e\rf", ""), ("\u2028\x85", "g\th\x00i\0")]
-    write(empty, {"train": pairs})
-    assert list(open_("train").pairs()) == [("a b", "c d"), ("e f", ""), pairs[2]]
-
-
-def test_bytes_that_are_no_text_are_told(empty, monkeypatch):
-    monkeypatch.setattr(module, "BATCH", 1)
-    write(empty, {"train": [*GERMAN, ("x", b"ab\xff")]})
+    write(empty, {"test": pairs, "train": [*GERMAN, ("x", b"ab\xff")]})
+    assert list(open_("test").pairs()) == [("a b", "c d"), ("e f", ""), pairs[2]]
     assert next(open_("train").pairs()) == GERMAN[0]  # nothing is read ahead of use
-    assert "example 5, 'en': byte 3 (0xff) is not UTF-8" in told("train")
+    assert "example 5, 'en': byte 3 (0xff) is not UTF-8" in message_of("train")
     assert len(list(open_("train[:4]").pairs())) == 4
 
 
 def test_a_fingerprint_changes_with_the_lines_and_the_direction(empty):
     prints = []
     splits = ["train", "test", "train[:3]", "train[:4]", "train[1:3]"]
-    for last in ("fünf", "fünF"):
-        write(empty, {"train": [*GERMAN, (last, "five")], "test": GERMAN})
+    for word in ("fünf", "fünF"):
+        write(empty, {"train": [*GERMAN, (word, "five")], "test": GERMAN})
         prints.append([open_(split).fingerprint() for split in splits])
     assert len({*prints[0]}) == len(splits)
     assert [a == b for a, b in zip(*prints, strict=True)] == [False, *[True] * 4]
@@ -165,7 +162,9 @@ def test_a_fingerprint_changes_with_the_lines_and_the_direction(empty):
         ("wmt14_translate/de-en", "de", "want tfds:NAME:SPLIT, "),
     ],
 )
-def test_unknown_names_are_told_on_opening(there, no_network, place, source, part):
+def test_unknown_names_are_told_on_opening(
+    prepared_folder, no_network, place, source, part
+):
     with pytest.raises(UserError) as error:
         open_corpus(f"tfds:{place}", source, "en")
     assert part in str(error.value)
@@ -173,7 +172,7 @@ def test_unknown_names_are_told_on_opening(there, no_network, place, source, par
 
 
 def test_no_network_is_told_without_waiting_for_it(empty, no_network):
-    message = told("train", source="en", target="de")
+    message = message_of("train", source="en", target="de")
     for part in (
         f"tfds:wmt14_translate/de-en:train is not in {empty}, and there is no network",
         "(www.statmt.org did not answer within 0.05 s)",
@@ -183,28 +182,24 @@ def test_no_network_is_told_without_waiting_for_it(empty, no_network):
         assert part in message
 
 
-def test_half_a_data_set_is_none(empty, no_network):
+def test_half_a_data_set_is_none_and_a_damaged_one_is_told(empty, no_network):
     write(empty, DE_EN)
-    whole = empty / "wmt14_translate/de-en/1.0.0"
+    complete = empty / "wmt14_translate/de-en/1.0.0"
     for name in ("incomplete.AB12CD_1.0.0", "1.0.0.incompleteAB12CD"):
-        half = whole.rename(whole.with_name(name))
-        assert "there is no network to download it" in told("train")
-        half.rename(whole)
-
-
-def test_a_damaged_data_set_is_told(empty):
-    write(empty, DE_EN)
+        incomplete = complete.rename(complete.with_name(name))
+        assert "there is no network to download it" in message_of("train")
+        incomplete.rename(complete)
     records = "wmt14_translate-train.tfrecord-00001-of-00002"
     for file, length, part in (
         (records, 20, "tfrecord-00001-of"),
         (records, 0, "has 0 examples"),
         ("dataset_info.json", 30, "Copy it again"),
     ):
-        path = empty / "wmt14_translate/de-en/1.0.0" / file
-        whole = path.read_bytes()
-        path.write_bytes(whole[:length])
-        message = told("train")
-        path.write_bytes(whole)
+        path = complete / file
+        content = path.read_bytes()
+        path.write_bytes(content[:length])
+        message = message_of("train")
+        path.write_bytes(content)
         assert part in message
         assert "is incomplete or damaged" in message
 

@@ -38,7 +38,7 @@ SEED = 5
 
 def louder(pairs, numbers, seed, epoch):
     """Half of the lines in capitals; few also empty, or far too long."""
-    made = []
+    changed = []
     for pair, number in zip(pairs, numbers.tolist(), strict=True):
         draw = uniform(seed, epoch, number)
         if draw < 0.5:
@@ -47,8 +47,8 @@ def louder(pairs, numbers, seed, epoch):
             pair = pair[0], " \u200b"
         elif draw < 0.08:
             pair = pair[0] * 9, pair[1]
-        made.append(pair)
-    return made
+        changed.append(pair)
+    return changed
 
 
 class Letters:
@@ -63,15 +63,15 @@ class Letters:
         return ragged(
             [
                 [*itertools.chain(*self.vocabulary.encode([*line])), row[-1]]
-                if each
+                if is_split
                 else row
-                for line, row, each in zip(lines, rows, split, strict=True)
+                for line, row, is_split in zip(lines, rows, split, strict=True)
             ]
         )
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2T_JAX_CACHE", str(folder / "cache"))
@@ -91,8 +91,8 @@ def made(tmp_path_factory):
     return folder, tuple(corpora), vocabulary, pairs
 
 
-def vary(made, text=louder, subwords=True, **fields):
-    _, corpora, vocabulary, pairs = made
+def vary(prepared, text=louder, subwords=True, **fields):
+    _, corpora, vocabulary, pairs = prepared
     sampling = Letters(vocabulary) if subwords else None
     config = dataclasses.replace(CONFIG, **fields)
     return varied(pairs, Variation(corpora, vocabulary, config, text, sampling))
@@ -109,55 +109,55 @@ def tokens(pairs):
     [(louder, False, True), (None, True, True), (louder, True, False)],
 )
 def test_an_epoch_is_what_each_line_by_itself_becomes(
-    made, text, subwords, limited, monkeypatch
+    prepared, text, subwords, limited, monkeypatch
 ):
     monkeypatch.setattr(variation, "LINES", 16)
-    _, corpora, vocabulary, stored = made
-    pairs = vary(made, text, subwords)
-    assert stored.of_epoch(SEED, 3) is stored  # without a variation
+    _, corpora, vocabulary, stored = prepared
+    pairs = vary(prepared, text, subwords)
+    assert stored.epoch_pairs(SEED, 3) is stored  # without a variation
     encode = Letters(vocabulary, 0.3 * subwords).encode
     within, limits = None, (40, 40)
     if limited:  # by one token less than some pairs have
-        first = pairs.of_epoch(SEED, 0)
+        epoch_zero = pairs.epoch_pairs(SEED, 0)
         limits = [
             int(np.unique(side.lengths)[-2]) - 1
-            for side in (first.source, first.target)
+            for side in (epoch_zero.source, epoch_zero.target)
         ]
         within = Shape(8, *limits)
-    epochs = [pairs.of_epoch(SEED, epoch, within) for epoch in range(2)]
+    epochs = [pairs.epoch_pairs(SEED, epoch, within) for epoch in range(2)]
     lines = [list(corpus.pairs()) for corpus in corpora]
-    seen = {"kept": 0, "changed": 0}
-    for epoch, found in enumerate(epochs):
-        wanted = []
-        for i, before in enumerate(tokens(stored)):
+    counts = {"kept": 0, "changed": 0}
+    for epoch, varied_pairs in enumerate(epochs):
+        expected = []
+        for i, stored_tokens in enumerate(tokens(stored)):
             corpus = int(i >= stored.sizes[0])
             number = np.array([(corpus << 40) + int(stored.line[i])])
             pair = lines[corpus][stored.line[i] - 1]
             if text:
                 (pair,) = text([pair], number, SEED, epoch)
-            after = tuple(
+            own_tokens = tuple(
                 encode([line], number, SEED, epoch, side)[0].tolist()
                 for side, line in enumerate(pair)
             )
             fits = pair[1] != " \u200b" and all(
-                len(row) <= most for row, most in zip(after, limits, strict=True)
+                len(row) <= limit for row, limit in zip(own_tokens, limits, strict=True)
             )
-            wanted.append(after if fits else before)
-            seen["kept"] += not fits
-            seen["changed"] += wanted[-1] != before
-        assert tokens(found) == wanted
-        assert found.source.tokens.dtype == stored.source.tokens.dtype
-        assert (found.sizes, found.key) == (stored.sizes, stored.key)
+            expected.append(own_tokens if fits else stored_tokens)
+            counts["kept"] += not fits
+            counts["changed"] += expected[-1] != stored_tokens
+        assert tokens(varied_pairs) == expected
+        assert varied_pairs.source.tokens.dtype == stored.source.tokens.dtype
+        assert (varied_pairs.sizes, varied_pairs.key) == (stored.sizes, stored.key)
     # All branches were taken.
-    assert seen["kept"] or text is None
-    assert bool(seen["changed"]) == (text is not None or subwords)
-    if seen["changed"]:
+    assert counts["kept"] or text is None
+    assert bool(counts["changed"]) == (text is not None or subwords)
+    if counts["changed"]:
         assert tokens(epochs[0]) != tokens(epochs[1])
 
 
 @pytest.mark.parametrize("batching", ["packed", "bucketed"])
-def test_batches_hold_each_epochs_own_tokens_in_shapes_of_all(made, batching):
-    pairs = vary(made)
+def test_batches_hold_each_epochs_own_tokens_in_shapes_of_all(prepared, batching):
+    pairs = vary(prepared)
     config = dataclasses.replace(CONFIG, batching=batching)
     plans = [feeding.plan_for(pairs, config, SEED, epoch) for epoch in range(3)]
     expected = feeding.typical_plan(pairs, config, SEED)
@@ -165,31 +165,36 @@ def test_batches_hold_each_epochs_own_tokens_in_shapes_of_all(made, batching):
     assert all(s.rows * max(s.source, s.target) <= 512 for s in expected.shapes)
     total = sum(map(len, plans))
     assert abs(len(expected) - total / 3) <= 2
-    whole, most = [], 0
+    batches_fed, alive = [], 0
     with contextlib.closing(feed(pairs, config, SEED)) as stream:
         for fed in itertools.islice(stream, total):
-            whole.append(fed)
-            most = max(most, len(pairs.variation._alive))
-    assert 1 <= most <= 2  # memory holds two epochs
+            batches_fed.append(fed)
+            alive = max(alive, len(pairs.variation._alive))
+    assert 1 <= alive <= 2  # memory holds two epochs
     # Another run, begun in the middle of the second epoch, with a variation of its own.
     start = len(plans[0]) + 1
-    rest = take(total - start, feed(vary(made), config, SEED, whole[start - 1][0]))
-    assert_same(rest, whole[start:])
-    fed = iter(whole)
+    resumed = take(
+        total - start, feed(vary(prepared), config, SEED, batches_fed[start - 1][0])
+    )
+    assert_same(resumed, batches_fed[start:])
+    fed = iter(batches_fed)
     for epoch, plan in enumerate(plans):
         batches = [batch for _, batch in itertools.islice(fed, len(plan))]
-        own = pairs.of_epoch(SEED, epoch, plan.shapes[-1])
-        for side, ragged_side in (("source", own.source), ("target", own.target)):
+        epoch_pairs = pairs.epoch_pairs(SEED, epoch, plan.shapes[-1])
+        for side, ragged_side in (
+            ("source", epoch_pairs.source),
+            ("target", epoch_pairs.target),
+        ):
             real = np.concatenate([b[side][b[f"{side}_segment"] > 0] for b in batches])
             assert np.array_equal(np.sort(real), np.sort(ragged_side.tokens))
 
 
-def test_text_that_changed_is_not_varied(made, tmp_path):
-    folder, _, vocabulary, _ = made
+def test_text_that_changed_is_not_varied(prepared, tmp_path):
+    folder, _, vocabulary, _ = prepared
     for file in folder.glob("?.??"):
         (tmp_path / file.name).write_text(file.read_text())
     corpora = tuple(open_corpora("x,y", "en", "de", str(tmp_path)))
-    pairs = vary((tmp_path, corpora, vocabulary, made[3]))
+    pairs = vary((tmp_path, corpora, vocabulary, prepared[3]))
     (tmp_path / "y.de").write_text((tmp_path / "y.de").read_text().upper())
     with pytest.raises(UserError, match=r"y has changed since it was prepared.*back"):
         take(1, feed(pairs, CONFIG, SEED))
@@ -202,10 +207,10 @@ lengths = st.lists(st.tuples(*[st.integers(1, 60)] * 4), min_size=1, max_size=30
 @given(lengths, st.sampled_from(["packed", "bucketed"]), st.integers(64, 200))
 @example([(60, 3, 1, 60)], "packed", 64)
 def test_shapes_hold_every_stored_pair_within_the_budget(rows, batching, budget):
-    *sides, _, _ = both = np.array(rows).T
+    *sides, _, _ = rows_t = np.array(rows).T
     options = {"batch_tokens": 8 * budget, "batching": batching, "row_length": 16}
     # Where stored pairs fit, longer varied ones are no reason to fail.
-    typical = both[2:] * np.array([[3], [1]])
+    typical = rows_t[2:] * np.array([[3], [1]])
     shapes = shapes_of_epochs(sides, typical, **options, weights=[0.5])
     for shape in shapes:
         assert shape.rows % 8 == 0

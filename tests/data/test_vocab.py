@@ -1,33 +1,24 @@
 """Subwords lose nothing."""
 
-import io
 import re
 
 import numpy as np
 import pytest
-import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.data.tokenizers.training import sample, train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
 from t2t_jax.io.errors import UserError
+from tests.data.test_subword_sampling import TEXT, foreign, line
 
-TEXT = [f"The {a} {b} sees  the {b}." for a in ("old", "young") for b in ("cat", "dog")]
+TEXT = TEXT[:4]
+line = line.filter(lambda text: "\n" not in text)
 
 
 @pytest.fixture(scope="module")
 def vocabulary():
     return Vocabulary(train_tokenizer(TEXT * 10, 310))
-
-
-special = st.sampled_from(
-    [*"\u2581\uf8fe\uf8fd \t\r\x00\u2028\x85\ufeff😀", "  ", "e\u0301", "日本"]
-    + ["the cat", "<s>", "</s>", "<pad>", "<unk>", "<0x41>"]
-)
-line = (
-    st.lists(special | st.text(max_size=4)).map("".join).filter(lambda s: "\n" not in s)
-)
 
 
 @given(st.lists(line, max_size=5))
@@ -44,9 +35,11 @@ def test_pieces_of_known_words_strange_ones_and_special_ones(vocabulary):
     assert (vocabulary.pad, vocabulary.bos, vocabulary.eos) == (0, 1, 2)
 
 
-@pytest.mark.parametrize(("size", "told"), [(100, "already"), (30_000, "no more than")])
-def test_a_size_that_does_not_fit_is_told_with_the_nearest_that_does(size, told):
-    with pytest.raises(UserError, match=f"vocab_size={size} does not.* {told}") as e:
+@pytest.mark.parametrize(
+    ("size", "message"), [(100, "already"), (30_000, "no more than")]
+)
+def test_a_size_that_does_not_fit_is_told_with_the_nearest_that_does(size, message):
+    with pytest.raises(UserError, match=f"vocab_size={size} does not.* {message}") as e:
         train_tokenizer(TEXT, size)
     nearest = int(re.search(r"--config.data.vocab_size=(\d+)", str(e.value))[1])
     model = train_tokenizer(TEXT, nearest)
@@ -69,9 +62,9 @@ def with_symbols():
 
 @given(st.lists(line | st.sampled_from(SYMBOLS), max_size=9).map("".join))
 def test_symbols_are_one_piece_wherever_they_stand(with_symbols, text):
-    found = re.findall("|".join(sorted(map(re.escape, SYMBOLS), key=len)[::-1]), text)
+    symbols = re.findall("|".join(sorted(map(re.escape, SYMBOLS), key=len)[::-1]), text)
     pieces = with_symbols.pieces(text)
-    assert [piece for piece in pieces if piece in SYMBOLS] == found
+    assert [piece for piece in pieces if piece in SYMBOLS] == symbols
     assert with_symbols.decode(with_symbols.encode([text])) == [text]
     with_symbols.check_symbols(SYMBOLS, "")
 
@@ -85,7 +78,7 @@ def test_without_symbols_they_are_ordinary_text(vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         ("<bt>,,<2de>", "empty symbol"),
         ("<b\u3000t>", "white space"),
@@ -94,24 +87,14 @@ def test_without_symbols_they_are_ordinary_text(vocabulary):
         ("<bt>,<2de>,<bt>", "'<bt>' twice"),
     ],
 )
-def test_symbols_that_cannot_be_are_told(written, told):
+def test_symbols_that_cannot_be_are_told(written, message):
     assert parse_symbols("<bt>, <2de>") == ("<bt>", "<2de>")
-    with pytest.raises(UserError, match=f"config.data.symbols=.* {told}"):
+    with pytest.raises(UserError, match=f"config.data.symbols=.* {message}"):
         parse_symbols(written)
 
 
-def model_with(pad, bos, eos, unk):
-    model = io.BytesIO()
-    ids = {"pad_id": pad, "bos_id": bos, "eos_id": eos, "unk_id": unk}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT * 10),
-        model_writer=model,
-        vocab_size=40,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **ids,
-    )
-    return model.getvalue()
+def with_ids(pad, bos, eos, unk):
+    return foreign(vocab_size=40, pad_id=pad, bos_id=bos, eos_id=eos, unk_id=unk)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +106,7 @@ def model_with(pad, bos, eos, unk):
     ],
 )
 def test_pad_and_begin_stand_in_for_each_other(ids, pad_bos):
-    vocabulary = Vocabulary(model_with(*ids))
+    vocabulary = with_ids(*ids)
     assert (vocabulary.pad, vocabulary.bos) == pad_bos
     assert vocabulary.eos == ids[2] not in pad_bos
     encoded = vocabulary.encode(["The old cat"], end=True)
@@ -132,8 +115,8 @@ def test_pad_and_begin_stand_in_for_each_other(ids, pad_bos):
 
 
 def test_files_that_are_no_tokenizer_are_told(tmp_path):
-    with pytest.raises(UserError, match="x.model has no piece for the end.*--eos_id=2"):
-        Vocabulary(model_with(0, 1, -1, 2), "x.model")
+    with pytest.raises(UserError, match="foreign.model has no piece .*--eos_id=2"):
+        with_ids(0, 1, -1, 2)
     with pytest.raises(UserError, match="does not exist"):
         Vocabulary.load(tmp_path / "x.model")
     (tmp_path / "x.model").write_text("no model")
@@ -142,11 +125,11 @@ def test_files_that_are_no_tokenizer_are_told(tmp_path):
 
 
 def test_a_sample_is_in_order_as_large_as_it_may_be_and_even():
-    for count, most in ((0, 5), (5, 5), (3_000, 7), (3_000, 900)):
-        sampled = sample(iter(range(count)), most)
-        assert len(sampled) == min(count, most)
+    for count, size in ((0, 5), (5, 5), (3_000, 7), (3_000, 900)):
+        sampled = sample(iter(range(count)), size)
+        assert len(sampled) == min(count, size)
         assert sampled == sorted({*sampled} & {*range(count)})
-        assert sampled == sample(iter(range(count)), most)
+        assert sampled == sample(iter(range(count)), size)
     sampled = sample(iter(range(100_000)), 10_000)  # cut many times on the way
     assert len(sampled) == 10_000
     tenths = np.histogram(sampled, 10, (0, 100_000))[0]

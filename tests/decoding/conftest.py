@@ -6,6 +6,6 @@ from tests.decoding.small_translator import translator
 
 
 @pytest.fixture(scope="session")
-def one():
+def tiny():
     """A small random translator, for tests of what is done with any."""
     return translator(1)

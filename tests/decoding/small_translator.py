@@ -46,8 +46,8 @@ def renumbered(pieces: int = 290) -> Vocabulary:
     """The pieces of `vocabulary` and a symbol, with other ids."""
     trainer = sentencepiece.SentencePieceTrainer
     ids = {"pad_id": 3, "bos_id": 2, "eos_id": 0, "unk_id": 1}
-    other = functools.partial(_with, trainer.train, ids)
-    with mock.patch.object(trainer, "train", other):
+    renumbering = functools.partial(_with, trainer.train, ids)
+    with mock.patch.object(trainer, "train", renumbering):
         model = train_tokenizer(TEXT * 20, pieces + 1, ["<symbol>"])
     return Vocabulary(model, "source")
 
@@ -58,17 +58,17 @@ def _with(train, ids, **options):
 
 def with_own_source(joint: Translator) -> Translator:
     """The same function of text, with a vocabulary and a table of the source."""
-    ours = joint.vocabulary
-    separate = Vocabulary(ours.model, ours.name, renumbered(len(ours)))
+    file_text = joint.vocabulary
+    separate = Vocabulary(file_text.model, file_text.name, renumbered(len(file_text)))
     config = dataclasses.replace(
         joint.config,
         model=dataclasses.replace(joint.config.model, tied="target"),
         data=dataclasses.replace(joint.config.data, joint_vocabulary=False),
     )
     built = build(config.model, *separate.sizes)
-    ids = {ours.piece(i): i for i in range(len(ours))}
-    theirs = map(separate.source.piece, range(len(separate.source)))
-    place_v = [ids.get(piece, 0) for piece in theirs]
+    ids = {file_text.piece(i): i for i in range(len(file_text))}
+    renumbering = map(separate.source.piece, range(len(separate.source)))
+    place_v = [ids.get(piece, 0) for piece in renumbering]
     assert all(place != i for i, place in enumerate(place_v))
     table_vd = joint.parameters["embedding"]["tokens"]
     source_tokens_vd = table_vd[jax.numpy.array(place_v)]

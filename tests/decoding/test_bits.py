@@ -58,38 +58,40 @@ SLOW = "long lines", "rules", "sample"
 @pytest.mark.parametrize(
     "call", ["translate", *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)]
 )
-def test_batches_neighbours_and_their_wishes_change_nothing(one, call):
+def test_batches_neighbours_and_their_wishes_change_nothing(tiny, call):
     """One at a time, some at a time, in another order; to the bit."""
     name, options, wishes, rows = CALLS[call]
 
-    def found(order, wishes=wishes, **more):
+    def results(order, wishes=wishes, **options_of_call):
         wishes = {key: [values[n] for n in order] for key, values in wishes.items()}
         lines = [NASTY[n] for n in order]
-        return getattr(one, name)(lines, **options, **wishes, **more, warn=False)
+        return getattr(tiny, name)(
+            lines, **options, **wishes, **options_of_call, warn=False
+        )
 
-    whole = dict(zip(rows, found(rows), strict=True))
+    complete = dict(zip(rows, results(rows), strict=True))
     if wishes:
-        plain = dict(zip(rows, found(rows, {}), strict=True))
+        plain = dict(zip(rows, results(rows, {}), strict=True))
         free = [n for n in rows if not any(values[n] for values in wishes.values())]
-        assert [whole[n] for n in free] == [plain[n] for n in free]
+        assert [complete[n] for n in free] == [plain[n] for n in free]
     for size in (1, 64):
         order = np.random.default_rng(size).permutation(rows).tolist()
-        several = found(order, batch_size=size)
-        assert several == [whole[n] for n in order]
+        several = results(order, batch_size=size)
+        assert several == [complete[n] for n in order]
 
 
 def test_the_rows_of_a_block_change_nothing(monkeypatch):
     """From two lines on, in a model for which XLA has other products for few rows."""
-    wide = translator(1, width=256, hidden=512, heads=4)
-    wide = wide.with_options(beam=4, batch_tokens=512)
-    whole = wide.translate(TEXT, nbest=4)
+    wide_model = translator(1, width=256, hidden=512, heads=4)
+    wide_model = wide_model.with_options(beam=4, batch_tokens=512)
+    complete = wide_model.translate(TEXT, nbest=4)
     monkeypatch.setattr(batch_decoding, "block_rows", lambda bucket, decode: 2)
     monkeypatch.setattr(batches, "block_rows", lambda bucket, decode: 2)
-    assert wide.translate(TEXT, nbest=4) == whole
+    assert wide_model.translate(TEXT, nbest=4) == complete
 
 
-def test_a_pair_does_not_see_its_neighbours(one):
-    whole = one.score(PAIRS)
-    assert [one.score([pair])[0] for pair in PAIRS] == whole
-    assert one.score(PAIRS[::-1] * 5)[: len(PAIRS)] == whole[::-1]
-    assert one.score([]) == []
+def test_a_pair_does_not_see_its_neighbours(tiny):
+    complete = tiny.score(PAIRS)
+    assert [tiny.score([pair])[0] for pair in PAIRS] == complete
+    assert tiny.score(PAIRS[::-1] * 5)[: len(PAIRS)] == complete[::-1]
+    assert tiny.score([]) == []

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_jax.decoding.constraints import Phrases, constraints_for, without_free_spaces
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.search.rules import advance_states, allowed, start_states
 from t2t_jax.tools.bridges.vocabularies.fairseq import (
@@ -57,23 +58,23 @@ def in_text(phrase, text):
 @hypothesis.settings(max_examples=30, deadline=None)
 @hypothesis.given(st.sampled_from(PHRASES), texts, texts)
 def test_an_automaton_finds_what_is_in_the_text(kind, phrase, before, after):
-    made = vocabulary(kind)
-    (ids,) = made.encode([before + phrase + after])
-    (text,) = made.decode([ids])
-    ended = [*ids, made.eos]
-    some = phrases(kind)
-    for automaton in (some.required(phrase), some.forbidden((phrase,))):
+    vocab = vocabulary(kind)
+    (ids,) = vocab.encode([before + phrase + after])
+    (text,) = vocab.decode([ids])
+    ended = [*ids, vocab.eos]
+    automata = phrases(kind)
+    for automaton in (automata.required(phrase), automata.forbidden((phrase,))):
         assert automaton.matches(ended) == in_text(phrase, text)
 
 
 @pytest.mark.parametrize("kind", ["fairseq", "fsmt"])
 def test_a_phrase_is_found_however_its_words_are_split(kind):
-    made = vocabulary(kind)
-    inside, last = ("@@", "") if kind == "fairseq" else ("", "</w>")
-    names = ["t" + inside, "h" + inside, "e" + last, "c" + inside, "a" + inside]
-    ids = [made._tokenizer.id_of(name) for name in (*names, "t" + last)]
-    assert made.unknown not in ids
-    assert made.decode([ids]) == ["the cat"]
+    vocab = vocabulary(kind)
+    inside, word_end = ("@@", "") if kind == "fairseq" else ("", "</w>")
+    names = ["t" + inside, "h" + inside, "e" + word_end, "c" + inside, "a" + inside]
+    ids = [vocab._tokenizer.id_of(name) for name in (*names, "t" + word_end)]
+    assert vocab.unknown not in ids
+    assert vocab.decode([ids]) == ["the cat"]
     assert phrases(kind).required("the cat").matches(ids)
     assert not phrases(kind).required("the c").matches(ids)
     assert phrases(kind).required("the cat").distance_s[0] == 3
@@ -82,15 +83,17 @@ def test_a_phrase_is_found_however_its_words_are_split(kind):
 
 def walk(kind, draw, prefix, must_not=(), room=8):
     """Draws tokens that the rules allow; yields the text before each of them."""
-    made, some = vocabulary(kind), phrases(kind)
-    one = constraints_for(1, made, some, prefix, (), must_not)
-    rules = some.rules(one, rows=1, max_length=room)
+    vocab, automata = vocabulary(kind), phrases(kind)
+    constraints = constraints_for(
+        1, vocab, automata, SearchRequest(prefix=prefix, must_not=must_not)
+    )
+    rules = automata.rules(constraints, rows=1, max_length=room)
     state_bnc = start_states(rules, 1, 1)
     ids, limit_b = [], np.array([room + 1])
     for position in range(room):
-        may_v = np.array(allowed(rules, state_bnc, position, limit_b, made.eos)[0, 0])
-        yield made.decode([ids])[0]
-        may_v[[made.eos, made.unknown]] = False
+        may_v = np.array(allowed(rules, state_bnc, position, limit_b, vocab.eos)[0, 0])
+        yield vocab.decode([ids])[0]
+        may_v[[vocab.eos, vocab.unknown]] = False
         ids.append(int(draw.choice(np.flatnonzero(may_v))))
         token_bn = np.array([[ids[-1]]])
         state_bnc = advance_states(rules, state_bnc, token_bn)
@@ -100,10 +103,10 @@ def walk(kind, draw, prefix, must_not=(), room=8):
 def test_the_last_word_of_a_prefix_may_go_on(kind):
     draw = np.random.default_rng(0)
     for prefix in ("the ca", "the cat (", "a b-"):
-        found = walk(kind, draw, prefix)
-        after = [text for text in found if len(text) >= len(prefix)]
-        assert after
-        assert all(text.startswith(prefix) for text in after)
+        results = walk(kind, draw, prefix)
+        later_rows = [text for text in results if len(text) >= len(prefix)]
+        assert later_rows
+        assert all(text.startswith(prefix) for text in later_rows)
     # A word that is forbidden goes on; but no piece has "the" and more.
     *_, text = walk(kind, draw, "the a", must_not=["a"])
     assert re.match(r"the a\w", text)

@@ -12,7 +12,8 @@ from t2t_jax.decoding import choosing
 from t2t_jax.decoding.batch_decoding import EMPTY
 from t2t_jax.decoding.choosing import parse_choice, ranked
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.searcher import Request, Searcher
+from t2t_jax.decoding.search_options import SearchRequest
+from t2t_jax.decoding.searcher import Searcher
 from tests.decoding.small_translator import TEXT, translator, vocabulary
 
 WORDS = ["der", "Hund", "sieht", "die", "Katze", "ein", "Mann", "schläft", "nicht"]
@@ -25,14 +26,14 @@ def hypothesis(text, log_prob=-1.0):
 
 def translations(lines, count, seed=0):
     """Made-up hypotheses of lines, best first; each a function of its line alone."""
-    found = []
+    results = []
     for line in lines:
         rng = np.random.default_rng([seed, *line.encode()])
         texts = [" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(count)]
         log_probs = sorted(rng.uniform(-9, -1, count), reverse=True)
         hypotheses = tuple(map(hypothesis, texts, log_probs))
-        found.append(Translation(line, hypotheses if line else (EMPTY,)))
-    return found
+        results.append(Translation(line, hypotheses if line else (EMPTY,)))
+    return results
 
 
 class MadeUp:
@@ -48,8 +49,8 @@ class MadeUp:
     def search(self, lines, request):
         return translations(lines, request.nbest)
 
-    def sample(self, lines, samples, seed, **search):
-        return translations(lines, samples, seed)
+    def draw(self, lines, request, options):
+        return translations(lines, request.samples, request.seed)
 
 
 def made(text):
@@ -59,21 +60,23 @@ def made(text):
 
 
 def chosen(text, lines, nbest=1, must=(), **search):
-    request = Request(nbest=nbest, search=search, must=must)
+    request = SearchRequest(nbest=nbest, search=search, must=must)
     return made(text).translate(MadeUp(), lines, request)
 
 
 def test_of_equals_the_earlier_and_of_equal_texts_one():
-    of = Translation("line", tuple(map(hypothesis, ("a", "b", "a", "c"))))
+    translation = Translation("line", tuple(map(hypothesis, ("a", "b", "a", "c"))))
 
     def ranks(scores, nbest):
-        return [(h.text, h.score) for h in ranked(of, scores, nbest).hypotheses]
+        return [
+            (h.text, h.score) for h in ranked(translation, scores, nbest).hypotheses
+        ]
 
-    wanted = [("a", 3.0), ("b", 2.0), ("c", 2.0)]
-    assert ranks([1.0, 2.0, 3.0, 2.0], 9) == wanted
-    assert ranks([1.0, 2.0, 3.0, 2.0], 2) == wanted[:2]
+    expected = [("a", 3.0), ("b", 2.0), ("c", 2.0)]
+    assert ranks([1.0, 2.0, 3.0, 2.0], 9) == expected
+    assert ranks([1.0, 2.0, 3.0, 2.0], 2) == expected[:2]
     # Rounding decides nothing.
-    assert ranked(of, [0.3, 0.1 + 0.2, 0.0, 0.3 + 1e-13], 1).text == "a"
+    assert ranked(translation, [0.3, 0.1 + 0.2, 0.0, 0.3 + 1e-13], 1).text == "a"
 
 
 @pytest.mark.parametrize("text", ["mbr:samples=5", "rerank:length=0.7"])
@@ -92,21 +95,24 @@ def test_the_best_has_the_highest_expected_utility(candidates, name):
     scorers = {"chrf": sacrebleu.CHRF(), "bleu": sacrebleu.BLEU(effective_order=True)}
     lines = [f"line {n}" for n in range(6)]
     text = f"mbr:candidates={candidates},utility={name},samples=6,nbest=6"
-    found = chosen(text, lines, 9)
-    for of_line, before in zip(found, translations(lines, 6), strict=True):
+    results = chosen(text, lines, 9)
+    for line, previous in zip(results, translations(lines, 6), strict=True):
         weights = np.ones(6)
         if candidates == "beam":
-            weights = np.exp([h.log_prob for h in before.hypotheses])
-        texts = [h.text for h in before.hypotheses]
+            weights = np.exp([h.log_prob for h in previous.hypotheses])
+        texts = [h.text for h in previous.hypotheses]
         utilities = [
-            [scorers[name].sentence_score(text, [other]).score for other in texts]
+            [
+                scorers[name].sentence_score(text, [reference]).score
+                for reference in texts
+            ]
             for text in texts
         ]
         expected = utilities @ weights / sum(weights)
-        assert of_line.text == texts[int(np.argmax(np.round(expected, 9)))]
-        scores = [h.score for h in of_line.hypotheses]
-        wanted = [expected[texts.index(h.text)] for h in of_line.hypotheses]
-        assert scores == pytest.approx(wanted, abs=1e-9)
+        assert line.text == texts[int(np.argmax(np.round(expected, 9)))]
+        scores = [h.score for h in line.hypotheses]
+        expected_values = [expected[texts.index(h.text)] for h in line.hypotheses]
+        assert scores == pytest.approx(expected_values, abs=1e-9)
 
 
 def with_models(text, monkeypatch):
@@ -130,16 +136,16 @@ def with_models(text, monkeypatch):
 def test_the_sum_is_that_of_the_page(reverse, lm, length, monkeypatch):
     text = f"rerank:reverse_weight={reverse},lm_weight={lm},length={length}"
     choice, lines = with_models(text, monkeypatch), ["one", "and two words", "three"]
-    found = choice.translate(MadeUp(), lines, Request(99, {"alpha": 0.8}))
-    for of_line, before in zip(found, translations(lines, 12), strict=True):
-        ids = vocabulary().encode([before.source], end=True)[0]
+    results = choice.translate(MadeUp(), lines, SearchRequest(99, {"alpha": 0.8}))
+    for line, previous in zip(results, translations(lines, 12), strict=True):
+        ids = vocabulary().encode([previous.source], end=True)[0]
         penalty, total = ((5 + len(ids)) / 6) ** 0.8, {}
-        for h in before.hypotheses:
-            others = -reverse * (len(h.text) + len(before.source))
-            others += -lm * h.text.count("H") + length * len(h.tokens)
-            total[h.text] = max(h.score + others / penalty, total.get(h.text, -np.inf))
-        assert {h.text: h.score for h in of_line.hypotheses} == pytest.approx(total)
-        assert of_line.score == pytest.approx(max(total.values()))
+        for h in previous.hypotheses:
+            terms = -reverse * (len(h.text) + len(previous.source))
+            terms += -lm * h.text.count("H") + length * len(h.tokens)
+            total[h.text] = max(h.score + terms / penalty, total.get(h.text, -np.inf))
+        assert {h.text: h.score for h in line.hypotheses} == pytest.approx(total)
+        assert line.score == pytest.approx(max(total.values()))
 
 
 def test_models_of_another_kind_are_refused(monkeypatch):
@@ -169,24 +175,26 @@ def test_mistakes_are_named(text, options, message):
 
 def test_a_translator_chooses_and_says_so():
     plain, lines = translator(), [TEXT[0], "", TEXT[1]]
-    ours = plain.with_choice("mbr:samples=4", seed=5, epsilon=0.05)
-    found = ours.translate(lines, nbest=9, warn=False)
+    file_text = plain.with_choice("mbr:samples=4", seed=5, epsilon=0.05)
+    results = file_text.translate(lines, nbest=9, warn=False)
     drawn = plain.sample(lines, samples=4, seed=5, epsilon=0.05, warn=False)
-    for each, samples in zip(found, drawn, strict=True):
-        assert {h.text for h in each.hypotheses} == {h.text for h in samples.hypotheses}
+    for translation, samples in zip(results, drawn, strict=True):
+        assert {h.text for h in translation.hypotheses} == {
+            h.text for h in samples.hypotheses
+        }
     # What translations depend on; without a choice, what was stored before there was.
-    wanted = {"name": "mbr", "candidates": "samples", "utility": "chrf"}
-    wanted |= {"samples": 4, "seed": 5, "epsilon": 0.05}
-    described = ours.provenance()["decode"]
-    assert described == plain.decode_options() | {"choose": wanted}
-    assert ours.with_choice("probability").provenance() == plain.provenance()
+    expected = {"name": "mbr", "candidates": "samples", "utility": "chrf"}
+    expected |= {"samples": 4, "seed": 5, "epsilon": 0.05}
+    described = file_text.provenance()["decode"]
+    assert described == plain.decode_options() | {"choose": expected}
+    assert file_text.with_choice("probability").provenance() == plain.provenance()
     assert "choose" not in plain.decode_options()
 
 
 def test_models_that_re_rank_are_known_by_their_parameters(monkeypatch):
     choice = with_models("rerank:length=0.5", monkeypatch)
     choice.models = {"reverse": translator(1)}
-    found = choice.provenance()
+    results = choice.provenance()
     expected = translator(1).members[0].parameters_sha256()
-    assert found["reverse"]["parameters_sha256"] == [expected]
-    assert (found["length"], found["nbest"]) == (0.5, 12)
+    assert results["reverse"]["parameters_sha256"] == [expected]
+    assert (results["length"], results["nbest"]) == (0.5, 12)

@@ -31,21 +31,21 @@ def test_measures_are_what_their_names_say(small):
     reader = small.reader(1, False)
     (pair,) = reader.pairs(PAIRS[:1])
     p_tv = probabilities(small, pair)
-    wanted = np.log(p_tv[np.arange(len(pair[1])), pair[1]]).mean()
-    assert small.confidence(PAIRS, "log_prob")[0] == pytest.approx(wanted, abs=1e-4)
-    wanted = (p_tv * np.log(p_tv)).sum(axis=1).mean()
-    assert small.confidence(PAIRS, "entropy")[0] == pytest.approx(wanted, abs=1e-4)
+    expected = np.log(p_tv[np.arange(len(pair[1])), pair[1]]).mean()
+    assert small.confidence(PAIRS, "log_prob")[0] == pytest.approx(expected, abs=1e-4)
+    expected = (p_tv * np.log(p_tv)).sum(axis=1).mean()
+    assert small.confidence(PAIRS, "entropy")[0] == pytest.approx(expected, abs=1e-4)
     pairs = [("", EMPTY), ("a dog", NOTHING), PAIRS[1]]
-    found = small.confidence(pairs, "log_prob")
-    assert found == [0.0, -np.inf, small.confidence(PAIRS, "log_prob")[1]]
+    results = small.confidence(pairs, "log_prob")
+    assert results == [0.0, -np.inf, small.confidence(PAIRS, "log_prob")[1]]
 
 
 @pytest.mark.parametrize("measure", ["entropy", "dropout_mean"])
 def test_a_line_has_its_number_whatever_is_beside_it(small, measure):
     together = small.confidence(PAIRS, measure, passes=3)  # lines of one block
-    others = small.confidence([*PAIRS[::-1], *PAIRS[:1] * 20], measure, passes=3)
-    assert others[:4] == together[::-1]  # to the bit
-    assert {*others[4:]} == {together[0]}
+    shuffled = small.confidence([*PAIRS[::-1], *PAIRS[:1] * 20], measure, passes=3)
+    assert shuffled[:4] == together[::-1]  # to the bit
+    assert {*shuffled[4:]} == {together[0]}
 
 
 def test_passes_differ_and_follow_from_the_seed(small):
@@ -64,11 +64,11 @@ def test_passes_differ_and_follow_from_the_seed(small):
 def test_options_are_read_and_mistakes_told():
     parsed = parse_confidence("dropout_variance:seed=3,passes=7")
     assert parsed == ("dropout_variance", ConfidenceOptions(7, 3))
-    for text, what in (
+    for text, message in (
         ("logprob", "did you mean 'log_prob'"),
         ("dropout_mean:passes=1", "passes=1 is too small; want at least 2"),
     ):
-        with pytest.raises(UserError, match=what):
+        with pytest.raises(UserError, match=message):
             parse_confidence(text)
     with pytest.raises(UserError, match="choose one of entropy, log_prob"):
         translator(dropout=0.0).confidence(PAIRS, "dropout_mean", passes=2)
@@ -76,19 +76,21 @@ def test_options_are_read_and_mistakes_told():
 
 def test_the_record_of_a_job_has_what_its_marks_depend_on():
     flags = SimpleNamespace(confidence="dropout_mean:seed=4", min_confidence=-0.75)
-    wanted = {"measure": "dropout_mean", "passes": 10, "seed": 4, "lowest": -0.75}
-    assert Marks.from_flags(flags).options() == {"confidence": wanted}
+    expected = {"measure": "dropout_mean", "passes": 10, "seed": 4, "lowest": -0.75}
+    assert Marks.from_flags(flags).options() == {"confidence": expected}
 
 
 def test_the_command_marks(trained, commands):
     arguments = (f"--workdir={trained[0]}", "--min_confidence=-4.5", "--beam=1")
-    status, output, told = commands("translate", *arguments, source=b"A dog.\n\nOne.")
-    assert status == 0, told
+    status, output, message = commands(
+        "translate", *arguments, source=b"A dog.\n\nOne."
+    )
+    assert status == 0, message
     rows = [line.split(" ||| ") for line in output.splitlines()]
     loaded = Translator.load(trained[0])
-    found = loaded.translate(["A dog.", "", "One."], beam=1, warn=False)
-    wanted = loaded.confidence([(t.source, t) for t in found])
-    assert [row[0] for row in rows] == [t.text for t in found]
-    assert [float(row[1]) for row in rows] == pytest.approx(wanted, abs=1e-4)
-    assert [row[2] for row in rows] == [("low" if c < -4.5 else "ok") for c in wanted]
-    assert f"{sum(c < -4.5 for c in wanted)} of 3 lines are marked low" in told
+    results = loaded.translate(["A dog.", "", "One."], beam=1, warn=False)
+    expected = loaded.confidence([(t.source, t) for t in results])
+    assert [row[0] for row in rows] == [t.text for t in results]
+    assert [float(row[1]) for row in rows] == pytest.approx(expected, abs=1e-4)
+    assert [row[2] for row in rows] == [("low" if c < -4.5 else "ok") for c in expected]
+    assert f"{sum(c < -4.5 for c in expected)} of 3 lines are marked low" in message

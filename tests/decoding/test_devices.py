@@ -37,9 +37,9 @@ WISHES = {
 
 @functools.cache
 def on(devices: int, seed: int = 1) -> Translator:
-    made = small_translator.translator(seed)
+    model = small_translator.translator(seed)
     return Translator(
-        *(made.config, made.vocabulary, made.model, made.parameters, made.steps),
+        *(model.config, model.vocabulary, model.model, model.parameters, model.steps),
         devices=jax.local_devices()[:devices],
     )
 
@@ -73,13 +73,13 @@ FAST = ["search", "score"]
     + [pytest.param(way, 3, marks=pytest.mark.slow) for way in WAYS],
 )
 def test_results_do_not_depend_on_the_number_of_devices(way, devices):
-    got, want = WAYS[way](devices), WAYS[way](1)
+    actual, want = WAYS[way](devices), WAYS[way](1)
     if way == "attention":
-        got, want = (
+        actual, want = (
             [x.tolist() for x in (maps.encoder, maps.decoder, maps.cross)]
-            for maps in (got, want)
+            for maps in (actual, want)
         )
-    assert got == want
+    assert actual == want
 
 
 @pytest.mark.parametrize("blocks", [3, 8])
@@ -87,27 +87,27 @@ def test_the_lines_of_a_block_do_not_depend_on_the_blocks_beside_it(blocks):
     decode = small_translator.CONFIG.decode
     lengths = np.random.default_rng(0).integers(0, 70, 300).tolist()
     want = [group.lines for group in groups(lengths, decode, 1)]
-    made = groups(lengths, decode, blocks)
-    parts = [part for group in made for part in group.split(group.lines)]
+    model = groups(lengths, decode, blocks)
+    parts = [part for group in model for part in group.split(group.lines)]
     assert [part for part in parts if part] == want
     assert sorted(line for lines in want for line in lines) == [
         *np.flatnonzero(lengths)
     ]
-    assert all(len([*group.split(group.lines)]) == blocks for group in made)
+    assert all(len([*group.split(group.lines)]) == blocks for group in model)
 
 
 def test_rules_are_joined_to_tables_of_one_size():
-    def of(states: int, phrases: int, closer: int) -> Rules:
-        ones = np.ones((states, 5), np.int32)
+    def table_rules(states: int, phrases: int, closer: int) -> Rules:
+        unit = np.ones((states, 5), np.int32)
         prefix_bt, start_bc = np.full((4, 6), 2), np.full((4, phrases), 3)
-        return Rules(prefix_bt, start_bc, ones, ones > 0, ones[:closer] > 0, ones[:, 0])
+        return Rules(prefix_bt, start_bc, unit, unit > 0, unit[:closer] > 0, unit[:, 0])
 
-    whole = concatenate_rules([of(2, 1, 0), None, of(4, 2, 4)])
-    first, free, last = (
-        Rules(*(leaf[row : row + 4] for leaf in whole)) for row in (0, 4, 8)
+    complete = concatenate_rules([table_rules(2, 1, 0), None, table_rules(4, 2, 4)])
+    ruled, free, rules = (
+        Rules(*(leaf[row : row + 4] for leaf in complete)) for row in (0, 4, 8)
     )
-    assert all(map(np.array_equal, last, of(4, 2, 4)))
+    assert all(map(np.array_equal, rules, table_rules(4, 2, 4)))
     assert (free.prefix_bt == -1).all()
     assert not free.start_bc.any()
-    assert first.start_bc.tolist() == [[3, 0]] * 4
-    assert first.next_sv.tolist() == [[1] * 5] * 2 + [[0] * 5] * 2
+    assert ruled.start_bc.tolist() == [[3, 0]] * 4
+    assert ruled.next_sv.tolist() == [[1] * 5] * 2 + [[0] * 5] * 2

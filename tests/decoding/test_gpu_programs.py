@@ -28,8 +28,8 @@ def test_a_cache_stores_one_position_and_only_a_cpu_meets_a_condition(
     def append(position):
         return decoder_cache.LayerCache(old, position).append(new)[1]
 
-    for stored, before, added in zip(append(2), old, new, strict=True):
-        want = before.astype(stored.dtype)
+    for stored, previous, added in zip(append(2), old, new, strict=True):
+        want = previous.astype(stored.dtype)
         want[:, :, :, 2] = added.swapaxes(1, 2)
         np.testing.assert_array_equal(stored, want)
     assert (" cond[" in str(jax.make_jaxpr(append)(2))) == (platform == "cpu")
@@ -44,6 +44,6 @@ def test_converted_weights_translate_as_the_weights_do(monkeypatch):
     )
     assert any(isinstance(leaf, Converted) for leaf in leaves)
     monkeypatch.undo()
-    of_each = (one.translate(LINES, warn=False) for one in (plain, other))
-    for one, converted in zip(*of_each, strict=True):
-        assert one.hypotheses == converted.hypotheses
+    translations = (t.translate(LINES, warn=False) for t in (plain, other))
+    for plain, converted in zip(*translations, strict=True):
+        assert plain.hypotheses == converted.hypotheses

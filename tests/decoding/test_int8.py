@@ -35,11 +35,13 @@ def test_it_says_so_and_takes_less_memory(pair):
     assert int8.provenance()["weights"] == ["int8"]
     assert ("int8" in repr(exact), "int8" in repr(int8)) == (False, True)
     assert tree_bytes(int8.parameters) < 0.4 * tree_bytes(exact.parameters)
-    both = Translator.ensemble([exact, int8])
-    assert both.provenance()["weights"] == ["float32", "int8"]
+    members = Translator.ensemble([exact, int8])
+    assert members.provenance()["weights"] == ["float32", "int8"]
     log_probs = [
         score.log_prob
-        for score in (t.score([("a man", "ein Mann")])[0] for t in (exact, int8, both))
+        for score in (
+            t.score([("a man", "ein Mann")])[0] for t in (exact, int8, members)
+        )
     ]
     assert np.ptp(log_probs) < 0.05 * abs(log_probs[0])
     assert min(log_probs[:2]) <= log_probs[2] + 1e-3

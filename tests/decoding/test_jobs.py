@@ -23,8 +23,8 @@ class StopError(Exception):
 def job(path, resume=False, lines=LINES, stop=None, made_from=MADE_FROM, error=None):
     """The loop of `t2t_jax translate`, two lines at a time, stopped before a line."""
     with OutputFile(path, made_from, resume) as output:
-        rest = output.rest_of(iter(lines))
-        for chunk in chunks(rest, 2):
+        remaining = output.rest_of(iter(lines))
+        for chunk in chunks(remaining, 2):
             assert not path.exists()
             if stop is not None and output.lines >= stop:
                 raise error or StopError
@@ -75,12 +75,12 @@ def test_a_job_stopped_again_and_again_is_one_job(tmp_path, capsys):
     stopped(out, 2, KeyboardInterrupt)
     stopped(out, 2, resume=True)
     partial, note = stopped(out, 6, KeyboardInterrupt, resume=True)
-    told = capsys.readouterr().err
-    assert f"2 lines are in {partial}; the same command with --resume" in told
-    kept = partial.read_bytes(), note.read_bytes()
+    message = capsys.readouterr().err
+    assert f"2 lines are in {partial}; the same command with --resume" in message
+    remaining = partial.read_bytes(), note.read_bytes()
     with pytest.raises(UserError, match="--resume continues it"):
         job(out)
-    assert (partial.read_bytes(), note.read_bytes()) == kept
+    assert (partial.read_bytes(), note.read_bytes()) == remaining
     job(out, resume=True)
     assert out.read_bytes() == WHOLE
 
@@ -93,11 +93,11 @@ def test_a_job_killed_at_its_end_is_whole(tmp_path):
     rest = list(output.rest_of(iter(LINES)))
     output.add(rest, "".join(f"<{line}>\n" for line in rest))
     output.__exit__(StopError, StopError(), None)
-    kept = note.read_bytes()
+    remaining = note.read_bytes()
     job(out, resume=True)
     assert out.read_bytes() == WHOLE
     partial.write_bytes(WHOLE)
-    note.write_bytes(kept)
+    note.write_bytes(remaining)
     with pytest.raises(UserError, match="already exists"):
         job(out, resume=True)
     assert out.read_bytes() == WHOLE
@@ -106,16 +106,17 @@ def test_a_job_killed_at_its_end_is_whole(tmp_path):
 def test_damage_is_found_and_not_made_worse(tmp_path):
     out = tmp_path / "out"
     partial, note = stopped(out)
-    kept, noted = partial.read_bytes(), note.read_bytes()
+    remaining, noted = partial.read_bytes(), note.read_bytes()
     flipped = [
-        kept[:n] + bytes([kept[n] ^ 1]) + kept[n + 1 :] for n in range(len(kept))
+        remaining[:n] + bytes([remaining[n] ^ 1]) + remaining[n + 1 :]
+        for n in range(len(remaining))
     ]
-    for damaged in (*flipped, *(kept[:n] for n in range(len(kept)))):
+    for damaged in (*flipped, *(remaining[:n] for n in range(len(remaining)))):
         partial.write_bytes(damaged)
         with pytest.raises(UserError, match=r"has changed since .* begin anew"):
             job(out, resume=True)
         assert partial.read_bytes() == damaged
-    partial.write_bytes(kept)
+    partial.write_bytes(remaining)
     for damaged in (noted[:-9], b"", b"null", noted.replace(b"4", b"2")):
         note.write_bytes(damaged)
         with pytest.raises(UserError, match=r"partial.json is damaged .* begin anew"):

@@ -20,22 +20,24 @@ SLOW = ["conv", "bytenet", "neural_gpu"]
     params=[kind for kind in MODELS if kind not in ("transformer", *SLOW)]
     + [pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW],
 )
-def one(request):
+def tiny(request):
     return translator(1, kind=request.param)
 
 
-def test_searches_find_the_probabilities_of_teacher_forcing(one):
+def test_searches_find_the_probabilities_of_teacher_forcing(tiny):
     """Also those of a Transformer and this model together."""
-    if not one.model.generates:
+    if not tiny.model.generates:
         with pytest.raises(UserError, match="generates no text to search for"):
-            one.translate(LINES)
+            tiny.translate(LINES)
         return
-    both = Translator.ensemble([translator(1), one])
-    found = both.translate(LINES, nbest=3, warn=False)
-    pairs = [(t.source, h) for t in found for h in t.hypotheses]
+    pair = Translator.ensemble([translator(1), tiny])
+    results = pair.translate(LINES, nbest=3, warn=False)
+    pairs = [(t.source, h) for t in results for h in t.hypotheses]
     assert len(pairs) > len(LINES)
-    scores = [member.score(pairs) for member in (both, translator(1), one)]
-    for (_, hypothesis), of_both, *of_members in zip(pairs, *scores, strict=True):
-        mean = np.mean(np.exp([s.log_probs for s in of_members]), axis=0)
-        np.testing.assert_allclose(of_both.log_probs, np.log(mean), atol=3e-4)
-        assert of_both.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
+    scores = [member.score(pairs) for member in (pair, translator(1), tiny)]
+    for (_, hypothesis), ensemble_score, *member_scores in zip(
+        pairs, *scores, strict=True
+    ):
+        mean = np.mean(np.exp([s.log_probs for s in member_scores]), axis=0)
+        np.testing.assert_allclose(ensemble_score.log_probs, np.log(mean), atol=3e-4)
+        assert ensemble_score.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)

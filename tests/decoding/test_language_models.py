@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.commands.prompt import Prompt
 from t2t_jax.decoding import scoring
-from t2t_jax.decoding.scoring import log_probs, windows
+from t2t_jax.decoding.scoring import log_probs
 from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import translator
 
@@ -22,12 +22,12 @@ def model():
 
 
 def test_a_text_begins_with_its_line():
-    found = model().translate(LINES, nbest=3, warn=False)
-    for line, text in zip(LINES, found, strict=True):
+    results = model().translate(LINES, nbest=3, warn=False)
+    for line, text in zip(LINES, results, strict=True):
         assert all(h.text.startswith(line.rstrip()) for h in text.hypotheses)
-    assert found[0].hypotheses == found[4].hypotheses
+    assert results[0].hypotheses == results[4].hypotheses
     # The probabilities are those of the whole text, its beginning included.
-    pairs = [("", h) for text in found for h in text.hypotheses]
+    pairs = [("", h) for text in results for h in text.hypotheses]
     assert [score.log_prob for score in model().score(pairs)] == pytest.approx(
         [h.log_prob for _, h in pairs], abs=1e-3
     )
@@ -36,10 +36,10 @@ def test_a_text_begins_with_its_line():
 def test_equal_lines_have_samples_of_their_own():
     """They depend on the number of the line, and on nothing else of the input."""
     sample = functools.partial(model().sample, seed=3, warn=False)
-    whole = [str(t) for t in sample([""] * 6)]
-    assert len({*whole}) > 1
-    assert [str(sample([""], first_line=n)[0]) for n in range(1, 7)] == whole
-    assert [str(t) for t in sample([""] * 6, batch_size=2)] == whole
+    complete = [str(t) for t in sample([""] * 6)]
+    assert len({*complete}) > 1
+    assert [str(sample([""], first_line=n)[0]) for n in range(1, 7)] == complete
+    assert [str(t) for t in sample([""] * 6, batch_size=2)] == complete
 
 
 def test_what_cannot_begin_a_text_is_refused():
@@ -60,18 +60,6 @@ SIZES = st.integers(1, 9).flatmap(
 )
 
 
-@given(st.integers(1, 60), SIZES)
-def test_each_piece_is_counted_once_with_enough_before_it(pieces, sizes):
-    window, stride = sizes
-    found = windows(pieces, window, stride)
-    counted = [i for w in found for i in range(w.first, w.end)]
-    assert counted == list(range(pieces))
-    for w in found:
-        assert w.begin <= w.first < w.end
-        assert w.end - w.begin <= window
-        assert w.begin == 0 or w.first - w.begin >= window - stride
-
-
 def brute_force(ids, window, stride):
     """Each piece by itself: the probability after its window's earlier pieces."""
     rows = []
@@ -86,8 +74,8 @@ def brute_force(ids, window, stride):
 @settings(max_examples=5)
 @given(st.lists(st.integers(4, 280), min_size=1, max_size=24), SIZES)
 def test_windows_equal_brute_force(ids, sizes):
-    (found,) = log_probs(model().vocabulary, model().members, [ids], *sizes)
-    np.testing.assert_allclose(found, brute_force(ids, *sizes), atol=1e-4)
+    (results,) = log_probs(model().vocabulary, model().members, [ids], *sizes)
+    np.testing.assert_allclose(results, brute_force(ids, *sizes), atol=1e-4)
 
 
 def test_a_window_that_cannot_be_read_is_refused():

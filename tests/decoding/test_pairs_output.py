@@ -31,8 +31,8 @@ NAMES = ["bt.de", "bt.en", "bt.hashes", "bt.json"]
 def translation_of(line):
     """Says every word twice; cuts one line, and does not end another."""
     text = " ".join(word for word in line.split() for _ in range(2))
-    found = Hypothesis(text, -1.0, -1.0, ended=line != "nie fertig")
-    return Translation(line, (found,), cut=3 * (line == "zu lang"))
+    results = Hypothesis(text, -1.0, -1.0, ended=line != "nie fertig")
+    return Translation(line, (results,), cut=3 * (line == "zu lang"))
 
 
 def job(folder, lines=LINES, resume=False, stop=None, part=(1, 1), **options):
@@ -80,19 +80,19 @@ def test_pairs_are_the_lines_and_what_was_made_of_them(tmp_path, capsys):
     def english(line, number):
         return f"<bt> {add_noise(translation_of(line).text, noises, 3, number)}"
 
-    wanted = [(english(line, n), line) for n, line in enumerate(LINES, 1)]
+    expected = [(english(line, n), line) for n, line in enumerate(LINES, 1)]
     # Nothing to translate, too long, not ended: empty, without a tag, yet in step.
     for row in (1, 2, 4):
-        wanted[row] = ("", LINES[row])
-    assert made(tmp_path) == wanted
+        expected[row] = ("", LINES[row])
+    assert made(tmp_path) == expected
     assert "3 of 7 pairs are empty" in capsys.readouterr().err
     record = atomic.read_checked_json(tmp_path / "bt.json")
     pairs = {"noise": "blank@0.5,swap@1", "noise_seed": 3, "tag": "<bt>"}
     assert record["made_from"] == {"beam": 4, "pairs": pairs}
     assert (record["lines"], record["empty"]) == (7, 3)
     for name, file in (("input", "mono"), ("translations", "bt.en")):
-        found = hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()
-        assert record[f"{name}_sha256"] == found
+        results = hashlib.sha256((tmp_path / file).read_bytes()).hexdigest()
+        assert record[f"{name}_sha256"] == results
 
 
 ANY = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
@@ -126,7 +126,7 @@ NOISY = {"noises": parse_noise("swap@3,drop@0.3"), "tag": "<bt>"}
 )
 def test_merged_parts_are_the_whole(tmp_path, options, count, stop):
     job(tmp_path, NASTY_LINES, **options)
-    whole = contents(tmp_path)
+    complete = contents(tmp_path)
     for name in NAMES:
         (tmp_path / name).unlink()
     for number in range(count, 0, -1):
@@ -135,7 +135,7 @@ def test_merged_parts_are_the_whole(tmp_path, options, count, stop):
     with pytest.raises(StopError):  # as a merge that was killed
         job(tmp_path, None, stop=stop, **options)
     merge_pairs(tmp_path / "bt")
-    assert contents(tmp_path) == parts | whole
+    assert contents(tmp_path) == parts | complete
     with pytest.raises(UserError, match=r"bt\.hashes would be overwritten"):
         merge_pairs(tmp_path / "bt")
 
@@ -154,10 +154,10 @@ def test_a_damaged_part_is_not_merged(tmp_path, ending, told):
         job(tmp_path, part=(number, 3))
     file = tmp_path / f"bt.2-of-3.{ending}"
     file.write_bytes(file.read_bytes()[:-1] + b"!\n")
-    before = contents(tmp_path)
+    previous = contents(tmp_path)
     with pytest.raises(UserError, match=told):
         merge_pairs(tmp_path / "bt")
-    assert contents(tmp_path) == before
+    assert contents(tmp_path) == previous
     file.unlink()
     with pytest.raises(
         UserError, match=rf"missing.*bt.2-of-3.{ending}|bt.2-of-3.* is missing"
@@ -168,9 +168,9 @@ def test_a_damaged_part_is_not_merged(tmp_path, ending, told):
 def test_parts_of_an_input_that_changed_meanwhile_are_not_merged(tmp_path):
     job(tmp_path, part=(1, 2))
     job(tmp_path, [*LINES[:-1], "8"], part=(2, 2))
-    first, second = (tmp_path / f"bt.{number}-of-2.json" for number in (1, 2))
-    whole = {"whole_input": atomic.read_checked_json(first)["whole_input"]}
-    record = atomic.read_checked_json(second) | whole
+    first_record, second = (tmp_path / f"bt.{number}-of-2.json" for number in (1, 2))
+    complete = {"whole_input": atomic.read_checked_json(first_record)["whole_input"]}
+    record = atomic.read_checked_json(second) | complete
     second.write_bytes(atomic.checked_json(record))
     with pytest.raises(UserError, match="2.de are together not the text"):
         merge_pairs(tmp_path / "bt")
@@ -186,10 +186,10 @@ def test_a_part_keeps_a_byte_order_mark_of_its_first_line(tmp_path):
 def whole(tmp_path):
     """The files of a job that ran through; they are removed."""
     job(tmp_path)
-    found = contents(tmp_path)
+    results = contents(tmp_path)
     for name in NAMES:
         (tmp_path / name).unlink()
-    return found
+    return results
 
 
 BEGUN = ["bt.en.partial", "bt.en.partial.json"]
@@ -216,22 +216,22 @@ def test_a_job_killed_while_its_files_appear_is_ended(
     tmp_path, whole, monkeypatch, appeared
 ):
     """`appeared` of the four files are there; nothing is cleaned up."""
-    there, appear = [], atomic.appear
+    appeared_files, appear = [], atomic.appear
 
     def counted(written, file):
-        if len(there) == appeared:
+        if len(appeared_files) == appeared:
             raise StopError
-        there.append(file.name)
+        appeared_files.append(file.name)
         return appear(written, file)
 
     with monkeypatch.context() as patch, contextlib.suppress(StopError):
         patch.setattr(atomic, "appear", counted)
         patch.setattr(synthetic_text.Path, "unlink", lambda *_, **__: None)
         job(tmp_path)
-    assert {*there} == {*NAMES} & {*names(tmp_path)}
-    assert len(there) == min(appeared, 4)
+    assert {*appeared_files} == {*NAMES} & {*names(tmp_path)}
+    assert len(appeared_files) == min(appeared, 4)
     if appeared < 4:
-        assert "bt.hashes" not in there
+        assert "bt.hashes" not in appeared_files
         with pytest.raises(UserError, match="--resume|would be overwritten"):
             job(tmp_path)
     job(tmp_path, resume=True)

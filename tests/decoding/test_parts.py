@@ -31,7 +31,7 @@ def contents(folder):
 def test_merged_parts_are_the_output_of_one_process(tmp_path, capsys, count):
     job(tmp_path)
     assert {*contents(tmp_path)} == {"out"}
-    whole = (tmp_path / "out").read_bytes()
+    output = (tmp_path / "out").read_bytes()
     (tmp_path / "out").unlink()
     for number in range(count, 0, -1):
         job(tmp_path, (number, count))
@@ -39,15 +39,15 @@ def test_merged_parts_are_the_output_of_one_process(tmp_path, capsys, count):
     sizes = [InputFile(tmp_path / "in", (n + 1, count)).count for n in range(count)]
     assert max(sizes) - min(sizes) <= 1
     merge(tmp_path / "out")
-    assert contents(tmp_path) == parts | {"out": whole}
+    assert contents(tmp_path) == parts | {"out": output}
     assert f"{count} parts are merged" in capsys.readouterr().err
     with pytest.raises(UserError, match="out already exists and is not overwritten"):
         merge(tmp_path / "out")
 
 
 def test_parts_that_are_not_there_are_named(tmp_path):
-    def refused(told):
-        with pytest.raises(UserError, match=told):
+    def refused(message):
+        with pytest.raises(UserError, match=message):
             merge(tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
@@ -57,13 +57,13 @@ def test_parts_that_are_not_there_are_named(tmp_path):
     (tmp_path / "out.4-of-5.partial").touch()
     (tmp_path / "out.9-of-5").touch()  # of nobody
     (tmp_path / "out.1-of-7.json").touch()  # no part
-    of_five = (
+    five_parts = (
         r"2 of 5 parts are finished, out.1-of-5 is missing, "
         r"out.4-of-5 is unfinished \(.partial\), out.5-of-5 is missing\."
     )
-    refused(f"out: {of_five}")
+    refused(f"out: {five_parts}")
     job(tmp_path, (1, 2))
-    refused(f"out: 1 of 2 parts are finished, out.2-of-2 is missing, {of_five}")
+    refused(f"out: 1 of 2 parts are finished, out.2-of-2 is missing, {five_parts}")
     job(tmp_path, (2, 2))
     merge(tmp_path / "out")  # of the two N, the one that has all
     (tmp_path / "out").unlink()
@@ -88,23 +88,23 @@ def test_a_part_of_another_job_is_named(tmp_path):
     for number in (1, 3):
         job(tmp_path, (number, 3))
     second, record = tmp_path / "out.2-of-3", tmp_path / "out.2-of-3.json"
-    for options, told in changed:
+    for options, message in changed:
         job(tmp_path, (2, 3), **options)
         with pytest.raises(
-            UserError, match=f"(?s)2-of-3 does not go with out.1.*{told}"
+            UserError, match=f"(?s)2-of-3 does not go with out.1.*{message}"
         ):
             merge(tmp_path / "out")
         second.unlink()  # its record is written again with it
     job(tmp_path, (2, 3))
-    kept = record.read_bytes()
+    record_bytes = record.read_bytes()
     third = tmp_path / "out.3-of-3.json"
-    for content, told in [
+    for content, message in [
         (third.read_bytes(), "part: '2/3' wanted, '3/3' there"),
-        (kept.replace(b"2/3", b"3/3"), "2-of-3.json is missing or damaged"),
+        (record_bytes.replace(b"2/3", b"3/3"), "2-of-3.json is missing or damaged"),
         (atomic.checked_json({"lines": 3}), "it is not the record of a part"),
     ]:
         record.write_bytes(content)
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             merge(tmp_path / "out")
     short = atomic.read_checked_json(third) | {"part": "2/3", "lines": 1}
     record.write_bytes(atomic.checked_json(short))
@@ -113,7 +113,7 @@ def test_a_part_of_another_job_is_named(tmp_path):
     record.unlink()
     with pytest.raises(UserError, match="2-of-3.json is missing"):
         merge(tmp_path / "out")
-    record.write_bytes(kept)
+    record.write_bytes(record_bytes)
     second.write_bytes(second.read_bytes()[:-1] + b"!")
     with pytest.raises(UserError, match="2-of-3 was changed .* remove the part"):
         merge(tmp_path / "out")

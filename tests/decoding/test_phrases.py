@@ -72,13 +72,13 @@ def makes(name):
 @functools.cache
 def spellings(name):
     """The ordinary pieces by what they spell."""
-    made = vocabulary(name)
-    found = {}
-    for token in range(len(made)):
-        spelling = made.spelling(token)
-        if spelling and token != made._tokenizer.unknown:
-            found[spelling] = token
-    return found
+    model = vocabulary(name)
+    results = {}
+    for token in range(len(model)):
+        spelling = model.spelling(token)
+        if spelling and token != model._tokenizer.unknown:
+            results[spelling] = token
+    return results
 
 
 NAMES = ["words", "symbols", "few"]
@@ -87,8 +87,8 @@ NAMES = ["words", "symbols", "few"]
 def in_text(phrase, text):
     """The specification, as whole words."""
     word = [bool(re.match(r"\w", phrase[0])), bool(re.match(r"\w", phrase[-1]))]
-    before, after = r"(?<!\w)" * word[0], r"(?!\w)" * word[1]
-    return bool(re.search(before + re.escape(phrase) + after, text))
+    previous, later_rows = r"(?<!\w)" * word[0], r"(?!\w)" * word[1]
+    return bool(re.search(previous + re.escape(phrase) + later_rows, text))
 
 
 def as_bytes(name, text):
@@ -102,15 +102,15 @@ def split_at_random(name, text, draw, whole):
     Args:
       whole: characters that have a piece are never spelled in bytes.
     """
-    made, pieces = vocabulary(name), spellings(name)
-    spelled = " " + made.spelled(text)
+    model, pieces = vocabulary(name), spellings(name)
+    spelled = " " + model.spelled(text)
     tokens, place = [], 0
     while place < len(spelled):
         ends = range(place + 1, min(len(spelled), place + 12) + 1)
-        found = [end for end in ends if spelled[place:end] in pieces]
-        first = place == 0  # A byte would be a space of the text.
-        if found and (first or whole or draw.random() < 0.8):
-            end = int(draw.choice(found))
+        results = [end for end in ends if spelled[place:end] in pieces]
+        is_start = place == 0  # A byte would be a space of the text.
+        if results and (is_start or whole or draw.random() < 0.8):
+            end = int(draw.choice(results))
             tokens.append(pieces[spelled[place:end]])
         else:
             end = place + 1
@@ -126,20 +126,20 @@ def split_at_random(name, text, draw, whole):
 )
 def test_an_automaton_finds_what_the_regular_expression_finds(name, pair, others, seed):
     phrase, text = pair
-    made, draw = vocabulary(name), np.random.default_rng(seed)
-    (own,) = made.encode([text])
+    model, draw = vocabulary(name), np.random.default_rng(seed)
+    (file_text,) = model.encode([text])
     for tokens in (
-        own,
+        file_text,
         split_at_random(name, text, draw, whole=True),
         split_at_random(name, text, draw, whole=False),
     ):
-        assert made.decode([tokens]) == [text]
-        ended = [*tokens, made.eos]
+        assert model.decode([tokens]) == [text]
+        ended = [*tokens, model.eos]
         forbidden = makes(name).forbidden((phrase,)).matches(ended)
         required = makes(name).required(phrase).matches(ended)
         # The promises, whatever the bytes; and both exactly where there are none.
         assert forbidden >= in_text(phrase, text) >= required
-        odd = [isinstance(s, bytes) and s[0] > 127 for s in map(made.spelling, tokens)]
+        odd = [isinstance(s, bytes) and s[0] > 127 for s in map(model.spelling, tokens)]
         if not any(odd):
             assert forbidden == required
     # One automaton forbids many phrases.
@@ -154,15 +154,15 @@ def test_an_automaton_finds_what_the_regular_expression_finds(name, pair, others
 
 @pytest.mark.parametrize("name", NAMES)
 def test_search_can_always_come_closer(name):
-    made = vocabulary(name)
+    model = vocabulary(name)
     for phrase in PHRASES:
         automaton = makes(name).required(phrase)
         distance_s, next_sv = automaton.distance_s, automaton.next_sv
         after_sv = distance_s[next_sv]
         # By a token that search may choose: the end only where it says the phrase.
         usable_sv = np.ones(next_sv.shape, bool)
-        usable_sv[:, [made.pad, made.bos]] = False
-        usable_sv[:, made.eos] = next_sv[:, made.eos] == automaton.matched
+        usable_sv[:, [model.pad, model.bos]] = False
+        usable_sv[:, model.eos] = next_sv[:, model.eos] == automaton.matched
         nearest_s = np.where(usable_sv, after_sv, 10**6).min(axis=1)
         np.testing.assert_array_equal(nearest_s, np.maximum(distance_s - 1, 0))
         # Following it says the phrase, in as many tokens as were promised.
@@ -172,7 +172,7 @@ def test_search_can_always_come_closer(name):
             tokens.append(int(np.flatnonzero(closer_v)[-1]))
             state = next_sv[state, tokens[-1]]
         assert len(tokens) == distance_s[0]
-        assert in_text(phrase, made.decode([tokens])[0])
+        assert in_text(phrase, model.decode([tokens])[0])
 
 
 def test_what_cannot_be_spelled_cannot_be_required():
@@ -185,10 +185,10 @@ def test_what_cannot_be_spelled_cannot_be_required():
         **{"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "minloglevel": 2},
     )
     vocabulary = Vocabulary(model.getvalue(), "plain.model")
-    made = Phrases(vocabulary)
+    vocab = Phrases(vocabulary)
     with pytest.raises(UserError, match="must='Hündin': plain.model has no"):
-        made.required("Hündin")
-    automaton = made.forbidden(("Hündin",))
+        vocab.required("Hündin")
+    automaton = vocab.forbidden(("Hündin",))
     assert not automaton.matches(vocabulary.encode(["the cat"], end=True)[0])
 
 
@@ -205,8 +205,8 @@ def run(rules, sentence, tokens):
 
 
 def test_rules_of_a_batch():
-    made = vocabulary("words")
-    (prefix,) = made.encode(["Der"])
+    model = vocabulary("words")
+    (prefix,) = model.encode(["Der"])
     constraints = [
         Constraints(tuple(prefix), ("Hund", "der Hund"), ("Katze", "Köln")),
         Constraints(must_not=("Hund",)),
@@ -219,7 +219,7 @@ def test_rules_of_a_batch():
     assert makes("words").rules([Constraints()], 4, 8) is None
     closer_sv = rules.distance_s[rules.next_sv] < rules.distance_s[:, None]
     np.testing.assert_array_equal(rules.closer_sv, closer_sv)
-    for sentence, line, wanted in (  # if it is refused, and if nothing is missing
+    for sentence, line, expected in (  # if it is refused, and if nothing is missing
         (0, "der Hund", (False, True)),
         (0, "ein Hund", (True, False)),
         (0, "der Hund Katze", (True, True)),
@@ -228,9 +228,9 @@ def test_rules_of_a_batch():
         (2, "Katze", (True, False)),
         (3, "der Hund Katze", (False, True)),
     ):
-        refused, distances = run(rules, sentence, made.encode([line], end=True)[0])
-        assert (any(refused), not any(distances)) == wanted, (sentence, line)
-        if not wanted[1]:  # It is the end that is refused while something is missing.
+        refused, distances = run(rules, sentence, model.encode([line], end=True)[0])
+        assert (any(refused), not any(distances)) == expected, (sentence, line)
+        if not expected[1]:  # It is the end that is refused while something is missing.
             assert refused.index(True) == len(refused) - 1
 
 
@@ -243,17 +243,17 @@ NASTY = ["", " ", "  a", "a  ", "<s>", "<unk>", "<0x41>", "\uf8fe▁", "\x00", "
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(text=texts | st.sampled_from(NASTY), seed=st.integers(0, 2**32))
 def test_spellings_are_the_text(name, text, seed):
-    made = vocabulary(name)
+    model = vocabulary(name)
     draw = np.random.default_rng(seed)
     for ids in (
-        made.encode([text], end=True)[0],
+        model.encode([text], end=True)[0],
         split_at_random(name, text, draw, whole=False),
     ):
         spelled = b"".join(
-            s if isinstance(s, bytes) else s.encode() for s in map(made.spelling, ids)
+            s if isinstance(s, bytes) else s.encode() for s in map(model.spelling, ids)
         ).decode()
-        assert spelled.removeprefix(" ") == made.spelled(text)
-        assert text == made.decode([ids])[0]
+        assert spelled.removeprefix(" ") == model.spelled(text)
+        assert text == model.decode([ids])[0]
 
 
 def test_ever_new_phrases_take_no_more_memory_and_one_is_in_the_table_once():

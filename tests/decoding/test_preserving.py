@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.extensions.decoding import preserving
 from t2t_jax.extensions.text import placeholders
-from t2t_jax.extensions.text.formats import Lines
+from t2t_jax.extensions.text.formats import LineDocument
 from t2t_jax.extensions.text.markup import parse
 from t2t_jax.extensions.text.terms import Terms
 from t2t_jax.io.errors import UserError
@@ -30,14 +30,14 @@ def terms(tmp_path, *rows):
 
 
 @pytest.mark.parametrize("options", EACH, ids=str)
-def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(options, tmp_path):
+def test_a_text_with_nothing_to_preserve_is_searched_as_it_is(tiny, options, tmp_path):
     if "term_mode" in options:
         options = options | {"terms": terms(tmp_path, "horse\tPferd")}
     # White space around a sentence is not searched, and stays.
-    lines = [each.strip() for each in PLAIN]
-    found = translator(1).translate(lines, nbest=3, beam=4, **options)
-    wanted = translator(1).translate(lines, nbest=3, beam=4)
-    assert found == wanted
+    lines = [line_results.strip() for line_results in PLAIN]
+    results = tiny.translate(lines, nbest=3, **options)
+    expected = tiny.translate(lines, nbest=3)
+    assert results == expected
 
 
 AROUND = st.text(" \t\u00a0\u3000\u2009\ufeff\r\n", max_size=3)
@@ -52,29 +52,29 @@ def test_what_is_around_a_text_is_not_searched_and_stays(options, before, after,
     if "markup" in options or "format" in options:  # a mark is for the begin of lines
         before, after = before.replace("\ufeff", ""), after.replace("\ufeff", "")
     text = f"{before}{word}{after}"
-    whole = text
+    complete = text
     if "format" in options:
-        whole = str(polib.POEntry(msgid=text or "x")) + "\n"
+        complete = str(polib.POEntry(msgid=text or "x")) + "\n"
     elif options.get("markup"):
-        whole = f"<p>{html.escape(before + word)}{after}</p>"
+        complete = f"<p>{html.escape(before + word)}{after}</p>"
     support = preserving.ModelSupport((), False, "en", "de", lambda line: True)
     options = preserving.PreservingOptions(**options)
-    prepared = preserving.PreparedText(whole, 1, options, support)
+    prepared = preserving.PreparedText(complete, 1, options, support)
     assert not any(prepared.prepare())
     assert all(part.line in ("", word, "x") for part in prepared.parts)
     for part in prepared.parts:
         hypothesis = Hypothesis("y & z" if part.line else "", 0.0, 0.0, ended=True)
         part.translation = Translation(part.line, (hypothesis,))
-    found = prepared.finished(iter(()), preserving.Report()).text
+    results = prepared.finished(iter(()), preserving.Report()).text
     expected = f"{before}y & z{after}" if word else text
     if options.format == "po":
-        (entry,) = polib.pofile(found)
+        (entry,) = polib.pofile(results)
         assert entry.msgstr == (expected if word else "y & z" * (not text))
         assert ("fuzzy" in entry.flags) == bool(word or not text)
     elif options.markup:
-        assert html.unescape(found) == f"<p>{expected}</p>"
+        assert html.unescape(results) == f"<p>{expected}</p>"
     else:
-        assert found == expected
+        assert results == expected
 
 
 def tags(text):
@@ -82,7 +82,7 @@ def tags(text):
 
 
 def test_tags_stay_once_around_a_translation_that_they_do_not_change():
-    one, options = translator(3), {"nbest": 3, "beam": 3}
+    tiny, options = translator(3), {"nbest": 3, "beam": 3}
     plain = "the cat sees the dog, a dog sleeps"
     for line in (
         "<b>the cat</b> sees <i>the <u>dog</u>,</i> a <br>dog sleeps",
@@ -90,26 +90,28 @@ def test_tags_stay_once_around_a_translation_that_they_do_not_change():
         "the cat <a href='a&amp;b'>sees the</a> dog, a dog sleeps<!-- the cat -->",
     ):
         report = preserving.Report()
-        (found,) = one.translate([line], markup="html", report=report, **options)
-        (wanted,) = one.translate([plain], **options)
+        (results,) = tiny.translate([line], markup="html", report=report, **options)
+        (expected,) = tiny.translate([plain], **options)
         assert sum(report.markup.values()) >= 1
-        for hypothesis, other in zip(found.hypotheses, wanted.hypotheses, strict=True):
+        for hypothesis, plain_hypothesis in zip(
+            results.hypotheses, expected.hypotheses, strict=True
+        ):
             assert sorted(tags(hypothesis.text)) == sorted(tags(line))
             text = html.unescape(re.sub("<[^>]*>", "", hypothesis.text))
-            assert text.split() == other.text.split()
-            assert hypothesis.log_prob == other.log_prob
+            assert text.split() == plain_hypothesis.text.split()
+            assert hypothesis.log_prob == plain_hypothesis.log_prob
 
 
-def test_placeholders_come_back_once_or_their_line_is_named(caplog):
+def test_placeholders_come_back_once_or_their_line_is_named(tiny, caplog):
     lines = ["the cat %s", "a dog", "{0} the %d dog", "a {}" * 9]
     report = preserving.Report()
-    found = translator(1).translate(lines, placeholders=True, report=report)
-    for number, (line, each) in enumerate(zip(lines, found, strict=True), 1):
-        kept = [
+    results = tiny.translate(lines, placeholders=True, report=report)
+    for number, (line, line_results) in enumerate(zip(lines, results, strict=True), 1):
+        remaining = [
             [text[p.begin : p.end] for p in placeholders.find(text)]
-            for text in (line, each.text)
+            for text in (line, line_results.text)
         ]
-        assert sorted(kept[0]) == sorted(kept[1]) or number in report.lost
+        assert sorted(remaining[0]) == sorted(remaining[1]) or number in report.lost
     assert 1 not in report.lost  # one is easy to demand
     assert report.placeholders["asked"] == 12
     assert report.placeholders["searched again"] >= 2
@@ -117,63 +119,63 @@ def test_placeholders_come_back_once_or_their_line_is_named(caplog):
     assert bool(named) == bool(report.lost)
 
 
-def test_a_model_with_symbols_reads_them_in_place_of_placeholders(monkeypatch):
-    one = translator(1)
-    model = one.preserving_support
+def test_a_model_with_symbols_reads_them_in_place_of_placeholders(tiny, monkeypatch):
+    model = tiny.preserving_support
     assert (model.symbols, model.shows_terms) == ((), False)
-    known = model._replace(symbols=SYMBOLS, shows_terms=True)
-    monkeypatch.setattr(type(one), "preserving_support", known)
+    model_with_marks = model._replace(symbols=SYMBOLS, shows_terms=True)
+    monkeypatch.setattr(type(tiny), "preserving_support", model_with_marks)
     searched = []
-    original = type(one.choice).translate
+    original = type(tiny.choice).translate
 
     def recording(choice, searcher, lines, request):
         searched.append((list(lines), request.must))
         return original(choice, searcher, lines, request)
 
-    monkeypatch.setattr(type(one.choice), "translate", recording)
-    (found,) = one.translate(["the %s dog {x}"], placeholders=True)
+    monkeypatch.setattr(type(tiny.choice), "translate", recording)
+    (results,) = tiny.translate(["the %s dog {x}"], placeholders=True)
     assert searched[0] == (["the <ph1> dog <ph2>"], ())
     assert searched[1][1] == [("<ph1>", "<ph2>")]
-    assert "<ph" not in found.text
+    assert "<ph" not in results.text
 
 
-def test_options_of_each_line_stay_those_of_their_lines():
-    one, lines = translator(1), ["a dog", "the %s cat", "{x} a dog"]
+def test_options_of_each_line_stay_those_of_their_lines(tiny):
+    lines = ["a dog", "the %s cat", "{x} a dog"]
     prefix, must = ["ein", "die", None], [["Hund"], [], ["Katze"]]
     options = {"prefix": prefix, "must": must, "must_not": [[], ["ein"], []]}
-    found = one.translate(lines, placeholders=True, beam=4, warn=False, **options)
-    for each, begin, wanted in zip(found, prefix, must, strict=True):
-        assert each.text.startswith(begin or "")
-        assert all(phrase in each.text for phrase in wanted)
-    assert found[0] == one.translate(lines, beam=4, warn=False, **options)[0]
+    results = tiny.translate(lines, placeholders=True, warn=False, **options)
+    for line_results, begin, expected in zip(results, prefix, must, strict=True):
+        assert line_results.text.startswith(begin or "")
+        assert all(phrase in line_results.text for phrase in expected)
+    assert results[0] == tiny.translate(lines, warn=False, **options)[0]
 
 
-def test_a_placeholder_that_cannot_be_demanded_is_reported_and_the_others_are_kept():
-    one, report = translator(1), preserving.Report()
+def test_a_placeholder_that_cannot_be_demanded_is_reported(tiny):
+    report = preserving.Report()
     lines = ["a %s dog", "a {foo} cat"]
     options = {"must_not": "{foo}", "report": report, "warn": False}
-    found = one.translate(lines, placeholders=True, **options)
-    assert ("%s" in found[0].text, "{foo}" in found[1].text) == (True, False)
+    results = tiny.translate(lines, placeholders=True, **options)
+    assert ("%s" in results[0].text, "{foo}" in results[1].text) == (True, False)
     assert report.lost == [2]
 
 
-def test_ranks_of_a_text_of_several_lines_keep_their_order():
-    one = translator(1)
-    (found,) = one.translate(["the cat\na dog"], format="whole", nbest=3)
-    each = [one.translate([line], nbest=3)[0] for line in ("the cat", "a dog")]
+def test_ranks_of_a_text_of_several_lines_keep_their_order(tiny):
+    (results,) = tiny.translate(["the cat\na dog"], format="whole", nbest=3)
+    line_results = [tiny.translate([line], nbest=3)[0] for line in ("the cat", "a dog")]
     texts = [
         "\n".join(map(str, rank))
-        for rank in zip(each[0].hypotheses, each[1].hypotheses, strict=True)
+        for rank in zip(
+            line_results[0].hypotheses, line_results[1].hypotheses, strict=True
+        )
     ]
-    assert [h.text for h in found.hypotheses] == [*dict.fromkeys(texts)]
+    assert [h.text for h in results.hypotheses] == [*dict.fromkeys(texts)]
     options = preserving.PreservingOptions(format="whole")
-    ranked = preserving.PreparedText("a\nb", 1, options, one.preserving_support)
+    ranked = preserving.PreparedText("a\nb", 1, options, tiny.preserving_support)
     assert [*ranked.prepare()] == [None, None]
-    for part, of in zip(ranked.parts, each, strict=True):
-        twice = tuple(h for h in of.hypotheses for _ in (0, 1))
-        part.translation = dataclasses.replace(of, hypotheses=twice)
-    again = ranked.finished(iter(()), preserving.Report())
-    assert again.hypotheses == found.hypotheses  # a text comes once
+    for part, translation in zip(ranked.parts, line_results, strict=True):
+        twice = tuple(h for h in translation.hypotheses for _ in (0, 1))
+        part.translation = dataclasses.replace(translation, hypotheses=twice)
+    deduplicated = ranked.finished(iter(()), preserving.Report())
+    assert deduplicated.hypotheses == results.hypotheses  # a text comes once
 
 
 def test_a_text_without_tags_is_written_as_markup_all_the_same():
@@ -184,59 +186,57 @@ def test_a_text_without_tags_is_written_as_markup_all_the_same():
 
 
 def test_white_space_between_the_lines_of_a_text_stays():
-    whole = Lines("\ufeffa\r\n\r\n\tb c ")
-    assert whole.segments == ["a", "b c"]
-    assert whole.assemble(["A", "B"]) == "\ufeffA\r\n\r\n\tB "
-    assert Lines(" a  b ").segments == [" a  b "]
+    complete = LineDocument("\ufeffa\r\n\r\n\tb c ")
+    assert complete.segments == ["a", "b c"]
+    assert complete.assemble(["A", "B"]) == "\ufeffA\r\n\r\n\tB "
+    assert LineDocument(" a  b ").segments == [" a  b "]
 
 
 @pytest.mark.parametrize("kind", ["bytenet", "decoder_only"])
 def test_a_model_without_attention_keeps_placeholders_and_refuses_markup(kind):
     options = {"bytenet": {"positions": "sinusoid"}, "decoder_only": {}}[kind]
-    one = translator(1, kind=kind, **options)
-    assert len(one.translate(["the cat", "a dog"], placeholders=True, warn=False)) == 2
+    tiny = translator(1, kind=kind, **options)
+    assert len(tiny.translate(["the cat", "a dog"], placeholders=True, warn=False)) == 2
     with pytest.raises(UserError, match="no attention to the source"):
-        one.translate(["<b>a</b> dog"], markup="html")
+        tiny.translate(["<b>a</b> dog"], markup="html")
 
 
-def test_terms_are_shown_or_demanded_or_counted(tmp_path, monkeypatch):
-    one, given = translator(1), terms(tmp_path, "dog\tHund", "the cat\tdie Katze")
+def test_terms_are_shown_or_demanded_or_counted(tiny, tmp_path):
+    glossary = terms(tmp_path, "dog\tHund", "the cat\tdie Katze")
     report = preserving.Report()
-    ask = {"terms": given, "report": report}
-    (hard,) = one.translate(["the cat sees"], term_mode="hard", **ask)
+    ask = {"terms": glossary, "report": report}
+    (hard,) = tiny.translate(["the cat sees"], term_mode="hard", **ask)
     assert "die Katze" in hard.text
     assert report.terms["the cat", "die Katze"]["exact"] == 1
-    (checked,) = one.translate(["the cat sees"], term_mode="check", **ask)
-    assert checked == one.translate(["the cat sees"])[0]
-    assert hard == one.translate(["the cat sees"], **ask)[0]  # has no marks
-    options = preserving.PreservingOptions(terms=given, term_mode="soft")
-    text = preserving.PreparedText("a dog", 1, options, one.preserving_support)
+    (checked,) = tiny.translate(["the cat sees"], term_mode="check", **ask)
+    assert checked == tiny.translate(["the cat sees"])[0]
+    assert hard == tiny.translate(["the cat sees"], **ask)[0]  # has no marks
+    options = preserving.PreservingOptions(terms=glossary, term_mode="soft")
+    text = preserving.PreparedText("a dog", 1, options, tiny.preserving_support)
     next(text.prepare())
     assert [part.line for part in text.parts] == ["a<term> dog<is> Hund</term>"]
 
 
-def test_sentences_are_searched_by_themselves_and_joined_as_they_were():
-    one = translator(1)
+def test_sentences_are_searched_by_themselves_and_joined_as_they_were(tiny):
     text = "the cat sees.  the dog sleeps!\n\n a dog.\r\n"
-    (found,) = one.translate([text], split="sentences")
-    parts = [t.text for t in one.translate(["the cat sees.", "the dog sleeps!"])]
-    assert found.text.startswith(f"{parts[0]}  {parts[1]}\n\n ")
-    assert found.text.endswith("\r\n")
-    long = "the cat sees the dog " * 20
-    assert one.translate([long], warn=False)[0].cut
-    assert not one.translate([long], split="sentences")[0].cut
+    (results,) = tiny.translate([text], split="sentences")
+    parts = [t.text for t in tiny.translate(["the cat sees.", "the dog sleeps!"])]
+    assert results.text.startswith(f"{parts[0]}  {parts[1]}\n\n ")
+    assert results.text.endswith("\r\n")
+    long_text = "the cat sees the dog " * 20
+    assert tiny.translate([long_text], warn=False)[0].cut
+    assert not tiny.translate([long_text], split="sentences")[0].cut
 
 
-def test_files_keep_all_but_their_texts():
-    one = translator(1)
+def test_files_keep_all_but_their_texts(tiny):
     cues = "1\n00:00:01,000 --> 00:00:02,000\n<i>the cat</i>\n\n"
-    (found,) = one.translate([cues], format="srt", markup="html")
-    assert found.text.startswith(cues[:32])
-    assert tags(found.text) == ["<i>", "</i>"]
+    (results,) = tiny.translate([cues], format="srt", markup="html")
+    assert results.text.startswith(cues[:32])
+    assert tags(results.text) == ["<i>", "</i>"]
     messages = 'msgid "the cat"\nmsgstr ""\n\nmsgid "a dog"\nmsgstr "ein Hund"\n'
-    (found,) = one.translate([messages], format="po")
-    assert found.text.endswith('msgid "a dog"\nmsgstr "ein Hund"\n')
-    assert one.translate(["the cat"])[0].text in found.text
+    (results,) = tiny.translate([messages], format="po")
+    assert results.text.endswith('msgid "a dog"\nmsgstr "ein Hund"\n')
+    assert tiny.translate(["the cat"])[0].text in results.text
 
 
 @pytest.mark.parametrize(
@@ -252,6 +252,6 @@ def test_files_keep_all_but_their_texts():
     ],
     ids=str,
 )
-def test_what_does_not_go_is_refused(options, said):
+def test_what_does_not_go_is_refused(tiny, options, said):
     with pytest.raises(UserError, match=said):
-        translator(1).translate(["<p>a</p><p>b</p>", "c"], **options)
+        tiny.translate(["<p>a</p><p>b</p>", "c"], **options)

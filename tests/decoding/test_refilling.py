@@ -85,8 +85,8 @@ class Counted:
 
     def in_one_piece(self) -> int:
         """Steps if every group is searched until its last line has stopped."""
-        made = groups(self.lengths, DECODE, self.blocks)
-        return sum(max(self.ends[n] for n in group.lines) for group in made)
+        all_groups = groups(self.lengths, DECODE, self.blocks)
+        return sum(max(self.ends[n] for n in group.lines) for group in all_groups)
 
 
 @hypothesis.settings(max_examples=40)
@@ -102,12 +102,12 @@ def test_every_line_is_found_once_where_it_began(seed, count, blocks, some_ruled
     ends = draw.integers(1, lengths + 6)
     ruled = {*draw.choice(count, 3)} if some_ruled and count else {}
     counted = Counted(lengths.tolist(), ends.tolist(), blocks, ruled)
-    found = [line for lines, _ in counted.run() for line in lines]
-    assert sorted(found) == np.flatnonzero(lengths).tolist()
-    made = groups(lengths.tolist(), DECODE, blocks)
+    results = [line for lines, _ in counted.run() for line in lines]
+    assert sorted(results) == np.flatnonzero(lengths).tolist()
+    all_groups = groups(lengths.tolist(), DECODE, blocks)
     home = {
         line: block
-        for group in made
+        for group in all_groups
         for block, part in enumerate(group.split(group.lines))
         for line in part
     }
@@ -119,11 +119,11 @@ def test_every_line_is_found_once_where_it_began(seed, count, blocks, some_ruled
 @pytest.mark.parametrize("rules", [False, True])
 def test_searches_in_several_threads_find_what_one_finds(monkeypatch, rules):
     wishes = {"must": [["ein"] * (n % 2) for n in range(len(SHORT))]} if rules else {}
-    found = []
+    results = []
     for threads in (1, 3):
         monkeypatch.setattr(batch_decoding, "searches_at_once", lambda _, n=threads: n)
-        found.append(on(1).translate(SHORT, beam=2, nbest=2, **wishes, warn=False))
-    assert found[0] == found[1]
+        results.append(on(1).translate(SHORT, beam=2, nbest=2, **wishes, warn=False))
+    assert results[0] == results[1]
 
 
 def test_an_error_in_one_thread_ends_the_others(monkeypatch):

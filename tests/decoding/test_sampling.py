@@ -76,17 +76,17 @@ def test_a_draw_depends_on_its_sentence_and_its_key_alone():
         together = table_sample(table, seed_b, limit_b, rng_bn, top_p=0.9)
         order = np.random.default_rng(seed).integers(0, BATCH, BATCH)
         row = np.random.default_rng(seed).permutation(4)
-        found = table_sample(
+        results = table_sample(
             table, seed_b[order], limit_b[order], rng_bn[order][:, row], top_p=0.9
         )
-        assert_same(found, rows_of(rows_of(together, order), np.s_[:, row]))
+        assert_same(results, rows_of(rows_of(together, order), np.s_[:, row]))
         # Alone, and with fewer draws.
-        one, few = np.s_[2:3], rng_bn[2:3, :3]
-        found = table_sample(table, seed_b[one], limit_b[one], few, top_p=0.9)
-        assert_same(found, rows_of(rows_of(together, one), np.s_[:, :3]))
-        other = keys(seed + 9, BATCH, 4)
-        found = table_sample(table, seed_b, limit_b, other, top_p=0.9)
-        assert {*all_outputs(found)} != {*all_outputs(together)}
+        row, some_keys = np.s_[2:3], rng_bn[2:3, :3]
+        results = table_sample(table, seed_b[row], limit_b[row], some_keys, top_p=0.9)
+        assert_same(results, rows_of(rows_of(together, row), np.s_[:, :3]))
+        other_keys = keys(seed + 9, BATCH, 4)
+        results = table_sample(table, seed_b, limit_b, other_keys, top_p=0.9)
+        assert {*all_outputs(results)} != {*all_outputs(together)}
 
 
 # The law
@@ -105,14 +105,14 @@ def reference(log_prob_v, temperature, top_k, top_p, epsilon):
     ranked = (likely or ranked[:1])[: top_k or None]
     share = {token: np.exp(logits[token]) for token in ranked}
     total = sum(share.values())
-    kept, reached = [], 0.0
+    remaining, reached = [], 0.0
     for token in ranked:
         if reached >= top_p:
             break
-        kept.append(token)
+        remaining.append(token)
         reached += share[token] / total
-    total = sum(share[token] for token in kept)
-    return {token: share[token] / total for token in kept}
+    total = sum(share[token] for token in remaining)
+    return {token: share[token] / total for token in remaining}
 
 
 LAWS = [
@@ -127,22 +127,27 @@ LAWS = [
 @pytest.mark.parametrize("options", LAWS)
 def test_draws_are_as_frequent_as_the_model_says(options):
     draws, limit = 8000, 2
-    first = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "epsilon": 0.0} | options
+    full_options = {
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "epsilon": 0.0,
+    } | options
     for seed in range(2):
         table = smooth_table(seed, VOCABULARY)
         log_probs = table_log_probs(table, seed, np.float64)
         expected = {}
-        for token, p in reference(log_probs(()), **first).items():
+        for token, p in reference(log_probs(()), **full_options).items():
             if token == EOS:
                 expected[(EOS,)] = p
                 continue
-            for then, q in reference(log_probs((token,)), **first).items():
-                expected[token, then] = p * q
+            for next_token, q in reference(log_probs((token,)), **full_options).items():
+                expected[token, next_token] = p * q
         seed_b = np.array([seed], np.int32)
-        found = table_sample(
+        results = table_sample(
             table, seed_b, np.array([limit]), keys(seed, 1, draws), **options
         )
-        outputs = [tokens for _, tokens, _ in all_outputs(found)]
+        outputs = [tokens for _, tokens, _ in all_outputs(results)]
         assert set(outputs) <= set(expected)
         chi = 0
         for tokens, p in expected.items():
@@ -155,8 +160,8 @@ def test_draws_are_as_frequent_as_the_model_says(options):
 
 def likely(logits, **options):
     options = {"top_k": 0, "top_p": 1.0} | options
-    found = sampling._likely(jnp.asarray(logits, jnp.float32)[None, None], **options)
-    return np.flatnonzero(np.asarray(found[0, 0]) > -np.inf).tolist()
+    results = sampling._likely(jnp.asarray(logits, jnp.float32)[None, None], **options)
+    return np.flatnonzero(np.asarray(results[0, 0]) > -np.inf).tolist()
 
 
 def test_what_may_be_drawn_at_the_edges():
@@ -180,9 +185,9 @@ def test_what_was_drawn_is_scored_by_the_whole_model(seed, how):
     table = smooth_table(seed, VOCABULARY)
     seed_b, limit_b = draw_rows(seed)
     options = options | {"penalty": penalty, "alpha": 0.5}
-    found = table_sample(table, seed_b, limit_b, keys(seed, BATCH, 3), **options)
+    results = table_sample(table, seed_b, limit_b, keys(seed, BATCH, 3), **options)
     rows = []
-    for b, tokens, ended in all_outputs(found):
+    for b, tokens, ended in all_outputs(results):
         assert ended == (tokens[-1] == EOS)
         assert EOS not in tokens[:-1]
         assert ended or len(tokens) == limit_b[b]
@@ -191,7 +196,7 @@ def test_what_was_drawn_is_scored_by_the_whole_model(seed, how):
         score = log_prob * per_penalty(len(tokens), 0.5, float, penalty)
         rows.append((score, log_prob, tokens, ended))
     expected = as_hypotheses([rows[b : b + 3] for b in range(0, 3 * BATCH, 3)], 3)
-    assert_same(found, expected, 1e-5)
+    assert_same(results, expected, 1e-5)
 
 
 # Rules
@@ -205,12 +210,12 @@ def test_samples_keep_their_rules(seed):
     wanted_b = [w._replace(must=()) for w in draw_wanted(seed)]
     rules = as_rules(wanted_b)
     rng_bn = keys(seed, BATCH, 4)
-    found = table_sample(table, seed_b, limit_b, rng_bn, rules)
-    for b, tokens, _ in all_outputs(found):
+    results = table_sample(table, seed_b, limit_b, rng_bn, rules)
+    for b, tokens, _ in all_outputs(results):
         assert lawful(wanted_b[b], tokens)
-    free = np.array([wanted == Wanted() for wanted in wanted_b])
+    free = np.array([expected == Wanted() for expected in wanted_b])
     plain = table_sample(table, seed_b, limit_b, rng_bn)
-    assert_same(rows_of(found, free), rows_of(plain, free))
+    assert_same(rows_of(results, free), rows_of(plain, free))
 
 
 def test_a_prefix_is_scored_by_the_whole_model_and_what_follows_is_drawn():
@@ -219,13 +224,13 @@ def test_a_prefix_is_scored_by_the_whole_model_and_what_follows_is_drawn():
     rules = as_rules([Wanted(prefix=(A, A), must_not=(Phrase((C,)),))])
     table, limit_b = np.tile(np.float32(logits_v), (STATES, 1)), np.array([3])
     options = {"top_k": 2, "top_p": 0.9, "temperature": 0.5}
-    found = table_sample(table, limit_b, limit_b, keys(0, 1, 64), rules, **options)
-    tokens_nt = np.asarray(found.tokens_bnt[0])
+    results = table_sample(table, limit_b, limit_b, keys(0, 1, 64), rules, **options)
+    tokens_nt = np.asarray(results.tokens_bnt[0])
     assert (tokens_nt[:, :2] == A).all()
     assert B in tokens_nt[:, 2]
     assert {*tokens_nt[:, 2].tolist()} <= {EOS, A, B}
     expected = 2 * log_probs[A] + log_probs[tokens_nt[:, 2]]
-    np.testing.assert_allclose(found.log_prob_bn[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(results.log_prob_bn[0], expected, rtol=1e-6)
 
 
 def test_bad_arguments_are_refused():

@@ -16,6 +16,7 @@ from hypothesis import strategies
 
 from t2t_jax.search import beam
 from t2t_jax.search.algorithm import best_extensions, extensions, top_k
+from t2t_jax.tools.verify import numbers
 from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
@@ -25,7 +26,6 @@ from t2t_jax.tools.verify.references.search import (
     STATES,
     Options,
     as_hypotheses,
-    exhaustive,
     per_penalty,
     smooth_table,
     table_cache,
@@ -62,10 +62,10 @@ def exact_table(seed, vocabulary, grid):
 
 def search_with(options, step, limit_b):
     """`beam_search` with a table step and its cache."""
-    cache, chosen = table_cache(len(limit_b), options.beam), options._asdict()
-    del chosen["vocabulary"]
+    cache, fields = table_cache(len(limit_b), options.beam), options._asdict()
+    del fields["vocabulary"]
     return beam.beam_search(
-        step, cache, limit_b, max_length=MAX_LENGTH, **chosen, **SPECIAL
+        step, cache, limit_b, max_length=MAX_LENGTH, **fields, **SPECIAL
     )
 
 
@@ -75,13 +75,17 @@ def table_search(table, seed_b, limit_b, options):
 
 
 def assert_same(found, expected, tolerance=0.0):
-    for name, got, wanted in zip(found._fields, found, expected, strict=True):
-        got, wanted = np.asarray(got), np.asarray(wanted)
-        assert got.dtype == wanted.dtype, name
-        if tolerance and got.dtype == np.float32:
-            np.testing.assert_allclose(got, wanted, tolerance, tolerance, err_msg=name)
+    for name, actual, expected_values in zip(
+        found._fields, found, expected, strict=True
+    ):
+        actual, expected_values = np.asarray(actual), np.asarray(expected_values)
+        assert actual.dtype == expected_values.dtype, name
+        if tolerance and actual.dtype == np.float32:
+            np.testing.assert_allclose(
+                actual, expected_values, tolerance, tolerance, err_msg=name
+            )
         else:
-            np.testing.assert_array_equal(got, wanted, err_msg=name)
+            np.testing.assert_array_equal(actual, expected_values, err_msg=name)
 
 
 def rows_of(hypotheses, index):
@@ -122,67 +126,96 @@ class Free:
 FREE = Free()
 
 
-def dealt(candidates, beam, wanted):
-    """The beam, dealt out: the best of each bank, then the second best of each."""
-    banks = {}
-    for candidate in sorted(candidates, key=lambda each: -each[1]):  # Stable.
-        left = [d for d in wanted.distances(candidate[0]) if d]
-        bank = len(left), min(left, default=0)
-        banks.setdefault(bank, []).append(candidate)
-    rounds = itertools.zip_longest(*(banks[lack] for lack in sorted(banks)))
-    order = [each for bank in rounds for each in bank if each is not None]
-    return sorted(order[:beam], key=lambda each: -each[1])
+class SlowBeam:
+    """A beam of one sentence, by the rules at the top of beam.py, one line for each.
 
-
-def slow_search(log_probs, limit, options, early_stop, wanted=FREE):
-    """One sentence, by the rules at the top of beam.py, one line for each.
-
-    Returns ([(score, log_prob, tokens, ended)], steps taken).
+    Attributes:
+      alive, finished: (tokens, log_prob), and (score, log_prob, tokens); best first.
     """
-    real, alive, finished = np.float32, [((), np.float32(0))], []
-    weight = functools.partial(
-        per_penalty, alpha=options.alpha, dtype=real, penalty=options.penalty
-    )
-    for length in range(1, limit + 1):
+
+    def __init__(self, log_probs, limit, options, rules=FREE):
+        self.log_probs, self.limit, self.options = log_probs, limit, options
+        self.rules, self.alive, self.finished = rules, [((), np.float32(0))], []
+        self._no_cost = np.zeros(options.vocabulary, np.float32)
+        self._weight = functools.partial(
+            per_penalty,
+            alpha=options.alpha,
+            dtype=np.float32,
+            penalty=options.penalty,
+        )
+
+    def advance(self, length, cost_v=None):
+        """Extends the beam; returns the survivors. Costs only change the ranks."""
+        cost_v = self._no_cost if cost_v is None else cost_v
+
+        def rank(extension):
+            return cost_v[extension[0][-1]] - extension[1]
+
         rows = [
             [
-                ((*tokens, token), real(total + log_prob))
-                for token, log_prob in enumerate(log_probs(tokens))
+                ((*tokens, token), np.float32(total + log_prob))
+                for token, log_prob in enumerate(self.log_probs(tokens))
                 if token not in (BOS, PAD) and log_prob > -np.inf
-                if wanted.may_come((*tokens, token), length == limit)
+                if self.rules.may_come((*tokens, token), length == self.limit)
             ]
-            for tokens, total in alive
+            for tokens, total in self.alive
         ]
-        extensions = sorted(itertools.chain(*rows), key=lambda each: -each[1])
-        candidates = extensions[: options.beam]
-        for (tokens, _), row in zip(alive, rows, strict=True):
+        candidates = sorted(itertools.chain(*rows), key=rank)[: self.options.beam]
+        for (tokens, _), row in zip(self.alive, rows, strict=True):
             groups = [row]
-            for i, before in enumerate(wanted.distances(tokens)):
-                groups.append([e for e in row if wanted.distances(e[0])[i] < before])
-            candidates += [max(g, key=lambda each: each[1]) for g in groups if g]
-        survivors = dealt(dict.fromkeys(candidates), options.beam, wanted)
-        alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
-        finished += [
-            (real(log_prob * weight(length)), log_prob, tokens)
+            for i, distance in enumerate(self.rules.distances(tokens)):
+                closer = [x for x in row if self.rules.distances(x[0])[i] < distance]
+                groups.append(closer)
+            candidates += [min(group, key=rank) for group in groups if group]
+        survivors = self._dealt(sorted(dict.fromkeys(candidates), key=rank), rank)
+        self.alive = [survivor for survivor in survivors if survivor[0][-1] != EOS]
+        self.finished += [
+            (np.float32(log_prob * self._weight(length)), log_prob, tokens)
             for tokens, log_prob in survivors
             if tokens[-1] == EOS
         ]
-        finished.sort(key=lambda hypothesis: -hypothesis[0])
-        finished = finished[: options.nbest]
-        if not alive:
+        self.finished.sort(key=lambda hypothesis: -hypothesis[0])
+        self.finished = self.finished[: self.options.nbest]
+        return survivors
+
+    def _dealt(self, candidates, rank):
+        """The beam, dealt out: the best of each bank, then the second best of each."""
+        banks = {}
+        for candidate in candidates:
+            missing = [d for d in self.rules.distances(candidate[0]) if d]
+            bank = len(missing), min(missing, default=0)
+            banks.setdefault(bank, []).append(candidate)
+        rounds = itertools.zip_longest(*(banks[lack] for lack in sorted(banks)))
+        order = [item for bank in rounds for item in bank if item is not None]
+        return sorted(order[: self.options.beam], key=rank)
+
+    def has_stopped(self, early_stop=True):
+        """True if no extension counts; `early_stop`: or can be among the best."""
+        best = max((total for _, total in self.alive), default=-np.inf)
+        is_full = len(self.finished) == self.options.nbest
+        if best == -np.inf or not is_full or self.options.stop == "first":
+            return best == -np.inf or is_full
+        return early_stop and best * self._weight(self.limit) <= self.finished[-1][0]
+
+    def result(self, length):
+        """(score, log_prob, tokens, ended) of the best after so many steps."""
+        result = [(*hypothesis, True) for hypothesis in self.finished]
+        if length == self.limit:
+            self.alive.sort(key=lambda item: not self.rules.is_whole(item[0]))
+            for tokens, log_prob in self.alive:
+                score = np.float32(log_prob * self._weight(length))
+                result.append((score, log_prob, tokens, False))
+        return result[: self.options.nbest]
+
+
+def slow_search(log_probs, limit, options, early_stop, rules=FREE):
+    """One sentence; returns the best, as `SlowBeam.result`, and the steps taken."""
+    slow_beam = SlowBeam(log_probs, limit, options, rules)
+    for length in range(1, limit + 1):
+        slow_beam.advance(length)
+        if slow_beam.has_stopped(early_stop):
             break
-        enough = len(finished) == options.nbest
-        if enough and options.stop == "first":
-            break
-        if enough and early_stop and alive[0][1] * weight(limit) <= finished[-1][0]:
-            break
-    result = [(*hypothesis, True) for hypothesis in finished]
-    if length == limit:
-        alive.sort(key=lambda each: not wanted.is_whole(each[0]))
-        for tokens, log_prob in alive:
-            score = real(log_prob * weight(limit))
-            result.append((score, log_prob, tokens, False))
-    return result[: options.nbest], length
+    return slow_beam.result(length), length
 
 
 @examples(60)
@@ -244,17 +277,10 @@ def test_search_stops_as_soon_as_its_rules_allow(options):
 def test_a_wide_beam_is_exhaustive_search(nbest, alpha, penalty):
     # Two letters and EOS, 4 tokens at most: 24 extensions, 31 outputs, 1 empty place.
     options = Options(5, 32, nbest, alpha, penalty)
+    search = numbers.table_search(options)
     for seed in range(4):
-        table = smooth_table(seed, options.vocabulary)
-        seed_b, limit_b = np.arange(4, dtype=np.int32), np.array([1, 2, 3, 4], np.int32)
-        rows = [
-            exhaustive(table_log_probs(table, s, np.float64), limit, 5, alpha, penalty)
-            for s, limit in zip(seed_b, limit_b, strict=True)
-        ]
-        assert [len(row) for row in rows] == [3, 7, 15, 31]
-        expected = as_hypotheses([row[:nbest] for row in rows], nbest)
-        found = table_search(table, seed_b, limit_b, options)
-        assert_same(found, expected, 1e-5)
+        differences = numbers.search_differences(search, options, seed)
+        assert differences == (0, 4 * nbest)
 
 
 # Laws
@@ -271,16 +297,16 @@ def test_a_sentence_does_not_depend_on_its_neighbours():
         order = np.random.default_rng(seed).permutation(BATCH)
         permuted = table_search(table, seed_b[order], limit_b[order], options)
         assert_same(permuted, rows_of(together, order))
-        for same in ([1] * BATCH, [2]):  # Among copies of itself, and alone.
-            copies = table_search(table, seed_b[same], limit_b[same], options)
-            assert_same(copies, rows_of(together, same))
+        for rows in ([1] * BATCH, [2]):  # Among copies of itself, and alone.
+            copies = table_search(table, seed_b[rows], limit_b[rows], options)
+            assert_same(copies, rows_of(together, rows))
 
 
 def test_a_model_that_says_nan_is_not_hidden():
     table, row_b = np.full((STATES, 5), np.nan, np.float32), np.array([3])
     for width in (1, 3):
-        found = table_search(table, row_b, row_b, Options(5, width))
-        assert np.isnan(found.score_bn).all()
+        results = table_search(table, row_b, row_b, Options(5, width))
+        assert np.isnan(results.score_bn).all()
 
 
 REFUSED = [
@@ -312,11 +338,13 @@ def test_top_k_in_two_stages_is_top_k(size):
     many_ties = rng.integers(0, 5, (3, size)).astype(np.float32)
     few_ties = rng.normal(size=(3, size)).astype(np.float32).round(2)
     hardly_any = np.where(rng.random((3, size)) < 2 / size, few_ties, -np.inf)
-    last = np.sort(few_ties, axis=1)  # the best are in what is left of the groups
-    for x_bv in (many_ties, few_ties, hardly_any, last):
+    sorted_values = np.sort(
+        few_ties, axis=1
+    )  # the best are in what is left of the groups
+    for x_bv in (many_ties, few_ties, hardly_any, sorted_values):
         for k in (1, 8):
-            got, want = top_k(jnp.asarray(x_bv), k), jax.lax.top_k(x_bv, k)
-            jax.tree.map(np.testing.assert_array_equal, tuple(got), tuple(want))
+            actual, want = top_k(jnp.asarray(x_bv), k), jax.lax.top_k(x_bv, k)
+            jax.tree.map(np.testing.assert_array_equal, tuple(actual), tuple(want))
 
 
 @pytest.mark.parametrize("size", [1_000, 6_000])
@@ -325,7 +353,7 @@ def test_the_best_extensions_are_those_among_all(size, k):
     """Values to the bit, and of equal ones the first; where few are alive, too."""
     rng = np.random.default_rng(size + k)
     banned = (0, 1, 3, size - 1)
-    ours = jax.jit(best_extensions, static_argnums=(2, 3))
+    file_text = jax.jit(best_extensions, static_argnums=(2, 3))
     for digits, alive in itertools.product((0, 1, 9, None), (1, 3)):
         if digits is None:  # equal ones in groups whose best differ
             logits_bnv = 1.0 * (rng.random((4, 3, size)) < 0.3)
@@ -339,6 +367,6 @@ def test_the_best_extensions_are_those_among_all(size, k):
         log_prob_bn[:, alive:] = -np.inf
         all_bnv = extensions(logits_bnv, log_prob_bn, banned)
         want, place_bk = top_k(all_bnv.reshape(4, -1), k)
-        got, ours_bk = ours(logits_bnv, log_prob_bn, k, banned)
-        np.testing.assert_array_equal(got, want)
+        actual, ours_bk = file_text(logits_bnv, log_prob_bn, k, banned)
+        np.testing.assert_array_equal(actual, want)
         np.testing.assert_array_equal(ours_bk, place_bk)

@@ -33,11 +33,11 @@ PAIRS = [
 def of_twin(translator, source, target):
     """float64 logits [t, v], and the attention weights of every head in order."""
     bos, eos = translator.vocabulary.bos, translator.vocabulary.eos
-    seen, softmax = [], twin.IN_NUMPY.softmax
+    recorded, softmax = [], twin.softmax
 
     def recording(scores):
-        seen.append(softmax(scores))
-        return seen[-1]
+        recorded.append(softmax(scores))
+        return recorded[-1]
 
     batch = {
         "source": np.array([[*source, eos]]),
@@ -47,72 +47,74 @@ def of_twin(translator, source, target):
         batch[f"{side}_segment"] = np.ones_like(batch[tokens])
         batch[f"{side}_position"] = np.arange(batch[tokens].shape[1])[None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin.IN_NUMPY, "softmax", recording)
+        patch.setattr(twin, "softmax", recording)
         logits_btv = logits(translator.config.model, translator.parameters, batch)
-    return logits_btv[0], seen
+    return logits_btv[0], recorded
 
 
-def test_scores_are_the_twins(one):
-    for (source, target), score in zip(PAIRS, one.score(PAIRS), strict=True):
-        source_ids, target_ids = one.vocabulary.encode([source, target])
-        logits_tv, _ = of_twin(one, source_ids, target_ids)
-        ids = [*target_ids, one.vocabulary.eos]
-        wanted = np.log(
-            [twin.IN_NUMPY.softmax(x)[i] for x, i in zip(logits_tv, ids, strict=True)]
+def test_scores_are_the_twins(tiny):
+    for (source, target), score in zip(PAIRS, tiny.score(PAIRS), strict=True):
+        source_ids, target_ids = tiny.vocabulary.encode([source, target])
+        logits_tv, _ = of_twin(tiny, source_ids, target_ids)
+        ids = [*target_ids, tiny.vocabulary.eos]
+        expected = np.log(
+            [twin.softmax(x)[i] for x, i in zip(logits_tv, ids, strict=True)]
         )
-        np.testing.assert_allclose(score.log_probs, wanted, atol=1e-4)
-        assert score.pieces == (*one.vocabulary.pieces(target), "</s>")
+        np.testing.assert_allclose(score.log_probs, expected, atol=1e-4)
+        assert score.pieces == (*tiny.vocabulary.pieces(target), "</s>")
         assert score.log_prob == math.fsum(score.log_probs)
-        assert score.perplexity == pytest.approx(math.exp(-np.mean(wanted)), rel=1e-4)
-        penalty = ((5 + len(wanted)) / 6) ** one.config.decode.alpha
-        assert score.score == pytest.approx(sum(wanted) / penalty, abs=1e-4)
+        assert score.perplexity == pytest.approx(math.exp(-np.mean(expected)), rel=1e-4)
+        penalty = ((5 + len(expected)) / 6) ** tiny.config.decode.alpha
+        assert score.score == pytest.approx(sum(expected) / penalty, abs=1e-4)
 
 
-def test_a_hypothesis_has_the_probability_it_was_found_with(one):
+def test_a_hypothesis_has_the_probability_it_was_found_with(tiny):
     lines = ["the cat sees the dog", "a dog sleeps", "😀😀"]
-    found = one.translate(lines, nbest=3, penalty="length", alpha=0.7, warn=False)
-    found += one.translate(lines, prefix="die", nbest=3, penalty="length", alpha=0.7)
-    found += one.sample(lines, samples=2, temperature=0.8, penalty="length", alpha=0.7)
-    pairs = [(t.source, h) for t in found for h in t.hypotheses]
+    results = tiny.translate(lines, nbest=3, penalty="length", alpha=0.7, warn=False)
+    results += tiny.translate(lines, prefix="die", nbest=3, penalty="length", alpha=0.7)
+    results += tiny.sample(
+        lines, samples=2, temperature=0.8, penalty="length", alpha=0.7
+    )
+    pairs = [(t.source, h) for t in results for h in t.hypotheses]
     assert len(pairs) >= 20
-    scores = one.score(pairs, penalty="length", alpha=0.7)
+    scores = tiny.score(pairs, penalty="length", alpha=0.7)
     for (_, hypothesis), score in zip(pairs, scores, strict=True):
         assert len(score.pieces) == len(hypothesis.tokens)
         assert score.log_prob == pytest.approx(hypothesis.log_prob, rel=1e-5, abs=3e-4)
         assert score.score == pytest.approx(hypothesis.score, rel=1e-5, abs=1e-4)
 
 
-def test_a_target_longer_than_any_translation_is_cut_with_a_warning(one, caplog):
+def test_a_target_longer_than_any_translation_is_cut_with_a_warning(tiny, caplog):
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        long, short = one.score([("a", "x" * 100_000), ("a", "b")], first_line=3)
-    assert len(long.pieces) == 64 + 5  # max_source and extra_length
-    assert len(short.pieces) == len(one.vocabulary.encode(["b"], end=True)[0])
+        long_pair, short = tiny.score([("a", "x" * 100_000), ("a", "b")], first_line=3)
+    assert len(long_pair.pieces) == 64 + 5  # max_source and extra_length
+    assert len(short.pieces) == len(tiny.vocabulary.encode(["b"], end=True)[0])
     (message,) = caplog.messages
     assert message.startswith("line 3: its target ha")
 
 
-def test_what_is_no_pair_is_told(one):
+def test_what_is_no_pair_is_told(tiny):
     for pair, message in (
         ("ab", "is not a pair; want"),
         (("a", None), "want texts, Hypothesis or Translation"),
         (("a", "\ud800"), "lone surrogate"),
     ):
         with pytest.raises(UserError, match=message):
-            one.score([pair])
+            tiny.score([pair])
 
 
 def test_attention_is_the_twins():
-    one = translator(1, layers=2, norm="pre")
+    tiny = translator(1, layers=2, norm="pre")
     source, target = "the cat", "die Katze ü"
-    maps = one.attention(source, target)
-    source_ids, target_ids = one.vocabulary.encode([source, target])
-    _, seen = of_twin(one, source_ids, target_ids)
-    layers, heads = one.config.model.layers, one.config.model.heads
+    maps = tiny.attention(source, target)
+    source_ids, target_ids = tiny.vocabulary.encode([source, target])
+    _, recorded = of_twin(tiny, source_ids, target_ids)
+    layers, heads = tiny.config.model.layers, tiny.config.model.heads
     s, t = len(source_ids) + 1, len(target_ids) + 1
     assert maps.encoder.shape == (layers, heads, s, s)
     assert maps.decoder.shape == (layers, heads, t, t)
     assert maps.cross.shape == (layers, heads, t, s)
-    heads_of_twin = iter(seen)  # in the twin's order
+    heads_of_twin = iter(recorded)  # in the twin's order
 
     def layer():
         return [next(heads_of_twin)[0] for _ in range(heads)]
@@ -124,14 +126,14 @@ def test_attention_is_the_twins():
         assert not np.triu(weights, 1).any()
         np.testing.assert_allclose(cross, layer(), atol=1e-3)
     assert not [*heads_of_twin]
-    assert maps.source == (*one.vocabulary.pieces(source), "</s>")
-    assert maps.read == ("<s>", *one.vocabulary.pieces(target))
+    assert maps.source == (*tiny.vocabulary.pieces(source), "</s>")
+    assert maps.read == ("<s>", *tiny.vocabulary.pieces(target))
 
 
-def test_alignments_of_words_in_pieces(one, monkeypatch):
+def test_alignments_of_words_in_pieces(tiny, monkeypatch):
     """The mean of a word's target pieces, the sum of a word's source pieces."""
     source, target = "zz t", "d i"
-    pieces = one.vocabulary.pieces
+    pieces = tiny.vocabulary.pieces
     assert pieces(source) == ["▁", "z", "z", "▁t"]
     assert pieces(target) == ["▁d", "▁", "i"]
 
@@ -150,8 +152,8 @@ def test_alignments_of_words_in_pieces(one, monkeypatch):
             yield row, LayerTrace(None, None, np.stack([[weights_ts]] * 2))
 
     monkeypatch.setattr(alignment, "traces", traces)
-    (found,) = one.align([(source, target)])
-    assert found == Alignment(((0, 0), (1, 1)))
+    (results,) = tiny.align([(source, target)])
+    assert results == Alignment(((0, 0), (1, 1)))
 
 
 WORDS = st.text(
@@ -167,11 +169,13 @@ SPACES = ["Katze \u2003", "a \u3000b", "\u2028 \u2029", "the cat"]
 @example([*itertools.product(SPACES, SPACES)])
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=8))
 def test_every_target_word_has_one_source_word(pairs):
-    for (source, target), found in zip(pairs, translator(1).align(pairs), strict=True):
+    for (source, target), results in zip(
+        pairs, translator(1).align(pairs), strict=True
+    ):
         words = len(source.encode().split())  # by ASCII white space
-        wanted = range(len(target.encode().split()) if visible(source) else 0)
-        assert [j for _, j in found.links] == [*wanted]
-        assert all(0 <= i < words for i, _ in found.links)
+        expected = range(len(target.encode().split()) if visible(source) else 0)
+        assert [j for _, j in results.links] == [*expected]
+        assert all(0 <= i < words for i, _ in results.links)
 
 
 def test_learned_positions_that_are_no_power_of_two_score_the_longest_translation():
@@ -187,18 +191,20 @@ def test_learned_positions_that_are_no_power_of_two_score_the_longest_translatio
 @example(["the cat, the dog", "ü!\u2028 a-b", "", "\x00 \u2003", "<x> can't <x>"])
 @given(st.lists(WORDS, min_size=1, max_size=8))
 def test_units_are_linked_as_words_are(texts):
-    one = translator(1)
+    tiny = translator(1)
     pairs = [*zip(texts, texts[::-1], strict=True)]
-    by_words = one.align(pairs)
-    for pair, found, words in zip(pairs, one.align_units(pairs), by_words, strict=True):
-        assert [found.source, found.target] == [*map(units, pair)]
+    by_words = tiny.align(pairs)
+    for pair, results, words in zip(
+        pairs, tiny.align_units(pairs), by_words, strict=True
+    ):
+        assert [results.source, results.target] == [*map(units, pair)]
         if "\u2581" in "".join(pair):
             continue  # spelled as two characters, so these units do not match
-        linked = [j for _, j in found.links]
-        wanted = range(len(found.target) if visible(pair[0]) else 0)
-        assert linked == [*wanted]
+        linked = [j for _, j in results.links]
+        expected = range(len(results.target) if visible(pair[0]) else 0)
+        assert linked == [*expected]
         if re.fullmatch(r"[\w ]*", "".join(pair)):
-            assert found.links == words.links
+            assert results.links == words.links
 
 
 def test_units_of_a_normalized_text_are_matched_with_those_of_the_line():

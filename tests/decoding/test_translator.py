@@ -28,23 +28,23 @@ NASTY = [
 ]
 
 
-def test_one_line_in_one_line_out_in_order(one):
-    translations = [str(found) for found in one.translate(NASTY)]
+def test_one_line_in_one_line_out_in_order(tiny):
+    translations = [str(results) for results in tiny.translate(NASTY)]
     assert len(translations) == len(NASTY)
     assert not any("\n" in line for line in translations)
     assert translations[0] == translations[7]
     assert translations[1] == translations[2] == ""
-    assert one.translate([]) == []
+    assert tiny.translate([]) == []
     with pytest.raises(UserError, match="takes a list of lines"):
-        one.translate("the cat")
+        tiny.translate("the cat")
 
 
-def test_a_line_too_long_is_cut_with_a_warning_that_names_it(one, caplog):
+def test_a_line_too_long_is_cut_with_a_warning_that_names_it(tiny, caplog):
     lines = ["the cat", "x" * 500, "a dog"]
-    one.translate(lines, warn=False)
+    tiny.translate(lines, warn=False)
     assert not caplog.records
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        one.translate(lines * 7, first_line=11, batch_size=2)
+        tiny.translate(lines * 7, first_line=11, batch_size=2)
     assert [r for r in caplog.messages if "only the first" in r] == [
         "7 of 21 lines have more than 63 tokens; only the first 63 are read "
         "(config.decode.max_source=64): lines 12, 15, 18, 21, 24, ..."
@@ -68,17 +68,17 @@ def test_what_the_model_never_learned_is_reported_with_an_example(caplog):
         InputReader(translator(1).vocabulary, [trained]).sources(lines)
         InputReader(vocabulary("marian"), [member]).pairs([("the cat", "\u263a")])
         InputReader(translator(1).vocabulary, [member]).sources(["\u263a"])
-    unknown, cut, longer, decomposed, of_target = caplog.messages
+    unknown, cut, longer, decomposed, target_warning = caplog.messages
     assert unknown.startswith("line 2 has unknown tokens (2): ")
     assert unknown.endswith("cannot spell '\u263a', '\u263b\u263b'")
     assert cut.startswith("line 5 has 91 tokens")
     assert longer.startswith("3 of 5 lines have more tokens than any training sentence")
     assert longer.endswith("lines 2, 3, 4")
     assert decomposed.startswith("line 4 has decomposed letters")
-    assert "unknown tokens (1)" in of_target
+    assert "unknown tokens (1)" in target_warning
 
 
-def test_an_end_that_never_comes_is_told_and_whole(one, caplog, monkeypatch):
+def test_an_end_that_never_comes_is_told_and_whole(tiny, caplog, monkeypatch):
     ending = beam.BeamSearch.advance
 
     def without_end(self, step, *arguments):
@@ -91,37 +91,41 @@ def test_an_end_that_never_comes_is_told_and_whole(one, caplog, monkeypatch):
     monkeypatch.setattr(beam.BeamSearch, "advance", without_end)
     jax.clear_caches()
     with caplog.at_level(logging.WARNING, logger="t2t_jax"):
-        found = one.translate(["", "the cat", "a dog"], batch_size=1)
+        results = tiny.translate(["", "the cat", "a dog"], batch_size=1)
     jax.clear_caches()
-    assert [t.ended for t in found] == [True, False, False]
-    assert all(t.text for t in found[1:])
+    assert [t.ended for t in results] == [True, False, False]
+    assert all(t.text for t in results[1:])
     assert caplog.messages == [
         "2 of 3 outputs reached their longest length (extra_length=5, in a command "
         "--extra_length=5; more allows longer ones): lines 2, 3"
     ]
 
 
-def test_the_limit_of_outputs_is_that_of_the_call(one):
-    source = one.vocabulary.source
+def test_the_limit_of_outputs_is_that_of_the_call(tiny):
+    source = tiny.vocabulary.source
     for extra in (2, 40):
-        longer = one.with_options(extra_length=extra)
+        longer = tiny.with_options(extra_length=extra)
         for ask, choice, options in (
             ("translate", "probability", {"nbest": 2}),
             ("translate", "probability", {"markup": "html"}),
             ("translate", "mbr:samples=3", {}),
             ("sample", "probability", {"samples": 2}),
         ):
-            of, same = (each.with_choice(choice) for each in (one, longer))
-            found = getattr(of, ask)(NASTY, extra_length=extra, warn=False, **options)
-            assert found == getattr(same, ask)(NASTY, warn=False, **options)
+            short_model, long_model = (
+                model.with_choice(choice) for model in (tiny, longer)
+            )
+            results = getattr(short_model, ask)(
+                NASTY, extra_length=extra, warn=False, **options
+            )
+            assert results == getattr(long_model, ask)(NASTY, warn=False, **options)
             inputs = source.encode(NASTY, end=True)
             beyond = {
                 len(h.tokens) - len(ids)
-                for ids, each in zip(inputs, found, strict=True)
-                for h in each.hypotheses
+                for ids, model in zip(inputs, results, strict=True)
+                for h in model.hypotheses
             }
             assert max(beyond) == extra
-    assert one.config.decode.extra_length == 5
+    assert tiny.config.decode.extra_length == 5
     learned = translator(positions="learned", max_positions=48)
     learned.translate(["a"], extra_length=16, warn=False)
     for wrong, message in ((17, "48 positions .* at most 16$"), (0, "=0 is too small")):

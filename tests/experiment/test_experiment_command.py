@@ -32,29 +32,33 @@ def experiment(commands, text, tmp_path):
 
 def test_rows_are_trained_shown_and_not_trained_again(experiment, tmp_path):
     folder = tmp_path / "work" / "mine"
-    first = experiment("--count=1", "--broken")
-    assert first.returncode == 2
-    assert "2 left; the first run will tell" in first.stderr
-    assert "run 1 of 2: " in first.stderr
-    assert "1 done, 1 failed\nfailed: " in first.stderr
-    assert "nowhere" in first.stderr.partition("\nfailed: ")[2]
-    assert first.stderr.endswith("error: some rows failed; --retry runs them again\n")
-    assert first.stdout == (folder / "table.md").read_text() + "\n"
+    process = experiment("--count=1", "--broken")
+    assert process.returncode == 2
+    assert "2 left; the first run will tell" in process.stderr
+    assert "run 1 of 2: " in process.stderr
+    assert "1 done, 1 failed\nfailed: " in process.stderr
+    assert "nowhere" in process.stderr.partition("\nfailed: ")[2]
+    assert process.stderr.endswith("error: some rows failed; --retry runs them again\n")
+    assert process.stdout == (folder / "table.md").read_text() + "\n"
     for name in ("plan.json", "plot.png", "plot-dark.png", "runs.csv"):
         assert (folder / name).stat().st_size > 0
     with (folder / "table.csv").open() as file:
         states = {row["row"]: row["state"] for row in csv.DictReader(file)}
     assert states["seed=3"] == "done"
     assert states["broken"].startswith("failed: nowhere is not a workdir")
-    before = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
-    assert len(before) > 5
+    times_before = {
+        path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")
+    }
+    assert len(times_before) > 5
     (folder / "table.md").unlink()
-    again = experiment("--steps=2")
-    assert "1 done, 1 failed\n" in again.stderr
-    assert "run 1 of 2" not in again.stderr
+    second = experiment("--steps=2")
+    assert "1 done, 1 failed\n" in second.stderr
+    assert "run 1 of 2" not in second.stderr
     assert (folder / "table.md").exists()
-    after = {path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")}
-    assert after == before
+    times_after = {
+        path: path.stat().st_mtime_ns for path in folder.parent.glob("runs/*/*")
+    }
+    assert times_after == times_before
 
 
 def test_a_dry_run_forecasts_and_measures_only_if_asked(monkeypatch):
@@ -63,10 +67,10 @@ def test_a_dry_run_forecasts_and_measures_only_if_asked(monkeypatch):
     monkeypatch.setattr(chips, "chip_here", lambda _: ("h100", chips.CHIPS["h100"]))
     monkeypatch.setattr(estimates.forecast, "measure_step", None)
     lines = estimates.dry_run(rows).splitlines()
-    first, second, total = map(str.split, lines[1:4])
+    trained, measured, total = map(str.split, lines[1:4])
     count = build(from_config_dict(base).model, 3_000).count()
-    assert first[:4] == ["a", "2", f"{count:,}", "6,000"]
-    assert second == ["b", "1", "measures", "speed"]
+    assert trained[:4] == ["a", "2", f"{count:,}", "6,000"]
+    assert measured == ["b", "1", "measures", "speed"]
     # Two seeds: 5 checkpoints to average, the best one, and two states.
     disk = 2 * 4 * count * (5 + 1 + 2 * 3) / 2**30
     assert float(total[3]) == pytest.approx(disk, rel=0.01)

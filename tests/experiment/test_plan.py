@@ -17,7 +17,7 @@ from t2t_jax.tools.experiment import (
     experiment,
     with_fields,
 )
-from t2t_jax.tools.experiment.experiment import Request, freeze, with_changes
+from t2t_jax.tools.experiment.experiment import ExperimentRequest, freeze, with_changes
 from t2t_jax.tools.experiment.results import read_results
 
 TINY = load_config("tiny")
@@ -30,11 +30,11 @@ class File:
     def __init__(self, folder):
         self.folder, self.layers, self.default = folder, (1, 2), 1
 
-    def freeze(self, replan=False, changes=None, ideas=None, **given):
+    def freeze(self, replan=False, changes=None, ideas=None, **parameters_given):
         """What a start of the command with these flags makes of it."""
-        parameters = {"seeds": self.default} | given
-        request = Request("mine", parameters, changes or {}, ideas or {})
-        return freeze(self.folder, request, given, self.define, replan).rows
+        parameters = {"seeds": self.default} | parameters_given
+        request = ExperimentRequest("mine", parameters, changes or {}, ideas or {})
+        return freeze(self.folder, request, parameters_given, self.define, replan).rows
 
     def define(self, request):
         rows = [
@@ -60,8 +60,8 @@ def test_later_edits_are_reported_and_change_nothing(file, capsys):
     assert capsys.readouterr().err == ""
     file.layers = (1, 3)
     assert file.freeze() == rows
-    told = "(layers=2, layers=3); continuing with the plan. --replan"
-    assert told in capsys.readouterr().err
+    message = "(layers=2, layers=3); continuing with the plan. --replan"
+    assert message in capsys.readouterr().err
 
 
 def test_flags_that_are_left_out_are_those_of_the_plan(file):
@@ -79,17 +79,17 @@ STEPS, MORE = {"changes": {"train.steps": 7}}, {"changes": {"train.steps": 8}}
 
 
 @pytest.mark.parametrize(
-    ("planned", "given", "message"),
+    ("planned", "flags", "message"),
     [
         ({"seeds": 2}, {"seeds": 3}, "--seeds=2, and now --seeds=3 is"),
         (STEPS, MORE, r"with --config\.train\.steps=7, and"),
         ({"ideas": {"mine": "a"}}, {"ideas": {"mine": "b"}}, "mine, which has changed"),
     ],
 )
-def test_flags_given_otherwise_are_refused(file, planned, given, message):
+def test_flags_given_otherwise_are_refused(file, planned, flags, message):
     file.freeze(**planned)
     with pytest.raises(UserError, match=message):
-        file.freeze(**given)
+        file.freeze(**flags)
 
 
 def test_a_damaged_plan_is_reported_and_can_be_replaced(file):
@@ -115,9 +115,9 @@ def test_rows_of_every_experiment_survive_the_plan(name, tmp_path):
         assert decoded.runs == row.runs  # so their folders
     assert {*command.meanings(module)} <= {*defaults}
     # Reports and plots are made from the start, when nothing is finished.
-    nothing = read_results(defined.rows, tmp_path)
+    unfinished = read_results(defined.rows, tmp_path)
     for show in filter(None, (defined.report, defined.plot)):
-        show(nothing)
+        show(unfinished)
     pyplot.close("all")
 
 
@@ -143,9 +143,9 @@ def test_the_hash_of_a_run_is_of_what_it_trains_alone(monkeypatch):
     plain = hashed({})
     assert hashed({"decode.beam": 4}, "another name") == plain  # its default
     assert hashed({"model.layers": 3}) != plain
-    two = {"model.layers": 3, "train.steps": 5}
-    assert hashed(two) == hashed(dict(reversed(two.items())))
+    changes = {"model.layers": 3, "train.steps": 5}
+    assert hashed(changes) == hashed(dict(reversed(changes.items())))
     monkeypatch.setitem(ideas.imported, "mine.py", "sha256 of it")
-    first = hashed({})
+    with_ideas = hashed({})
     monkeypatch.setitem(ideas.imported, "mine.py", "after an edit")
-    assert len({plain, first, hashed({})}) == 3
+    assert len({plain, with_ideas, hashed({})}) == 3

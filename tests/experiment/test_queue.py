@@ -36,9 +36,9 @@ class Runner:
 
     def __call__(self, rows, patterns="", retry=False, wait=False):
         """A new process's look at the rows; runs them and returns their states."""
-        made = Queue(self.folder, rows)
-        made.run(select(rows, patterns), retry, wait, lambda: None)
-        return {task.run.folder[:-13]: made.state(task) for task in made.tasks}
+        queue = Queue(self.folder, rows)
+        queue.run(select(rows, patterns), retry, wait, lambda: None)
+        return {task.run.folder[:-13]: queue.state(task) for task in queue.tasks}
 
     def _train(self, config, workdir):
         name = workdir.name[:-13]
@@ -53,8 +53,8 @@ class Runner:
         return {"needs": {name: len(paths) for name, paths in context.needs.items()}}
 
     def workdir(self, name):
-        (found,) = self.folder.glob(f"runs/{name}-*")
-        return found
+        (workdir,) = self.folder.glob(f"runs/{name}-*")
+        return workdir
 
     def leases(self):
         return [*self.folder.glob("leases/*.json")]
@@ -72,18 +72,18 @@ def a_b():
 
 
 def test_a_row_comes_after_those_it_needs_and_has_their_workdirs(run):
-    first = row("first", seeds=2)
-    last = Row("last", measures=[Measure("count")], needs=["first"])
+    needed = row("first", seeds=2)
+    needing = Row("last", measures=[Measure("count")], needs=["first"])
     run.faults["first.seed1"] = ValueError("no")
-    assert run([first, last])["last"] == "left"
+    assert run([needed, needing])["last"] == "left"
     assert "not run: last; it needs first, which is not done" in run.said
     run.faults.clear()
-    assert run([first, last], retry=True)["last"] == "done"
+    assert run([needed, needing], retry=True)["last"] == "done"
     measured = RunResult(None, run.workdir("last")).measure("count")
     assert measured == {"needs": {"first": 2}}
     assert run.trained == ["first", "first.seed1", "first.seed1"]
     # A measure of other runs is computed again.
-    assert run([row("first", seeds=1), last])["last"] == "done"
+    assert run([row("first", seeds=1), needing])["last"] == "done"
     assert [name for name, _ in run.measured] == ["last", "last"]
 
 
@@ -121,10 +121,10 @@ def test_what_would_end_every_row_ends_the_queue(run, a_b, end):
 
 
 def test_rows_that_share_all_fields_are_trained_once(run):
-    one = row("one", seeds=1, measures=[Measure("count")])
-    two = Row("two", one.config, measures=[Measure("count", {"n": 2}, "second")])
-    assert set(run([one, two]).values()) == {"done"}
-    renamed = Row("three", one.config, measures=[Measure("count", {"n": 3}, "third")])
+    row_a = row("one", seeds=1, measures=[Measure("count")])
+    row_b = Row("two", row_a.config, measures=[Measure("count", {"n": 2}, "second")])
+    assert set(run([row_a, row_b]).values()) == {"done"}
+    renamed = Row("three", row_a.config, measures=[Measure("count", {"n": 3}, "third")])
     assert run([renamed]) == {"three": "done"}
     assert run.trained == ["one"]
     assert run.measured == [("one", {}), ("one", {"n": 2}), ("one", {"n": 3})]
@@ -191,13 +191,6 @@ def test_a_process_that_lost_its_row_leaves_it_and_goes_on(run, a_b, monkeypatch
 STEPS = 600
 
 
-@pytest.fixture
-def queue(tmp_path):
-    base = load_config("tiny", train={"steps": STEPS})
-    rows = [Row(f"row{n}", with_fields(base, {"model.layers": n})) for n in range(1, 6)]
-    return Queue(tmp_path, rows)
-
-
 def trained(queue, number, step, seconds_per_step):
     """Writes what a run has logged, every 50 steps, and that it is finished."""
     path = queue.workdir(queue.tasks[number])
@@ -208,24 +201,20 @@ def trained(queue, number, step, seconds_per_step):
     if step == STEPS:
         outcome = {"seconds": STEPS * seconds_per_step}
         (path / "outcome.json").write_text(json.dumps(outcome))
-    return path
 
 
-def minutes(queue):
-    """The minutes that are left, as the line says."""
-    line = estimates.status(queue)
-    hours, minutes = re.search(r"about (\d+):(\d\d):00 more", line).groups()
-    return 60 * int(hours) + int(minutes)
-
-
-def test_the_time_that_is_left_is_that_of_the_runs_so_far(queue, tmp_path):
+def test_the_time_that_is_left_is_that_of_the_runs_so_far(tmp_path):
+    base = load_config("tiny", train={"steps": STEPS})
+    rows = [Row(f"row{n}", with_fields(base, {"model.layers": n})) for n in range(1, 6)]
+    queue = Queue(tmp_path, rows)
     assert estimates.status(queue).startswith("5 left; the first run will tell")
     trained(queue, 0, STEPS, 0.1)
     trained(queue, 1, STEPS, 0.3)
-    assert estimates.status(queue).startswith("2 done, 3 left; about ")
-    assert minutes(queue) == 3 * 2
+    # The mean of both runs, for each of those that are left.
+    assert "2 done, 3 left; about 0:06:00 more" in estimates.status(queue)
     trained(queue, 2, 300, 2.0)  # it is slower than those, and still running
     lease = Leases(tmp_path / "leases").take(queue.tasks[2].run.hash)
-    assert "2 done, 1 running, 2 left" in estimates.status(queue)
-    assert minutes(queue) > 10
+    status = estimates.status(queue)
+    assert "2 done, 1 running, 2 left" in status
+    assert int(re.search(r"about 0:(\d+):00 more", status)[1]) > 10
     lease.release()

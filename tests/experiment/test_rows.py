@@ -36,8 +36,8 @@ def formula(config):
 def test_rows_of_table_3_have_the_papers_sizes(full):
     """Of a vocabulary of 37,000 tokens; the paper's may have 4,000 more."""
     for row in full:
-        more = 5e6 * row.config.model.width / 512
-        assert -1.5e6 < row.paper["parameters"] - formula(row.config) < more, row.name
+        slack = 5e6 * row.config.model.width / 512
+        assert -1.5e6 < row.paper["parameters"] - formula(row.config) < slack, row.name
 
 
 def test_the_formula_counts_what_is_built(full, small):
@@ -76,20 +76,20 @@ def models():
 
 
 def test_models_of_table_2_have_the_same_parameters(models):
-    wanted = table2.parameters(models[0].config)
+    expected = table2.parameters(models[0].config)
     for row in models[:3]:
-        assert table2.parameters(row.config) == pytest.approx(wanted, rel=0.01)
+        assert table2.parameters(row.config) == pytest.approx(expected, rel=0.01)
 
 
 def test_models_of_table_2_train_with_the_same_flops(models):
-    first, *others = models[3:]
-    wanted = table2.step_flops(first.config) * first.config.train.steps
-    for row in others:
+    reference, *matched = models[3:]
+    expected = table2.step_flops(reference.config) * reference.config.train.steps
+    for row in matched:
         # The size is that of the other group; only the schedule differs.
-        (same,) = (r for r in models[:3] if f"{r.name}.flops" == row.name)
-        assert row.config.model == same.config.model
-        flops = table2.step_flops(same.config) * row.config.train.steps
-        assert flops == pytest.approx(wanted, rel=0.01), row.name
+        (twin,) = (r for r in models[:3] if f"{r.name}.flops" == row.name)
+        assert row.config.model == twin.config.model
+        flops = table2.step_flops(twin.config) * row.config.train.steps
+        assert flops == pytest.approx(expected, rel=0.01), row.name
         assert row.config.train.steps % row.config.train.save_every == 0
 
 

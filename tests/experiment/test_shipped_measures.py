@@ -19,7 +19,7 @@ def get_experiment():
 
 
 @pytest.fixture
-def of_all(monkeypatch):
+def all_measures(monkeypatch):
     """MEASURES as in a process that has not loaded any experiment."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("heads", "layer_costs", "path_lengths", "predict_loss"):
@@ -28,11 +28,11 @@ def of_all(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["heads", "scale", "table1", "positions", "mine"])
-def test_what_rows_measure_is_in_the_table(name, of_all, tmp_path):
+def test_what_rows_measure_is_in_the_table(name, all_measures, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     module = command.load(str(file) if name == "mine" else name)
     rows = command.define_experiment(module, {}).rows
     named = {measure.function for row in rows for measure in row.measures}
     assert named
-    assert named <= of_all.keys()
+    assert named <= all_measures.keys()

@@ -29,23 +29,18 @@ samples = st.lists(st.integers(0, 999), min_size=2, max_size=5, unique=True)
 
 @settings(max_examples=25)
 @given(samples, samples)
-def test_of_two_rows_it_is_the_usual_t_test(ours, theirs):
-    p = t_test(ours, theirs, *pooled_deviation([ours, theirs]))
-    assert p == pytest.approx(scipy.stats.ttest_ind(ours, theirs).pvalue, abs=1e-9)
-    p = scipy.stats.ttest_ind(ours, theirs, equal_var=False).pvalue
-    assert welch_test(ours, theirs) == pytest.approx(p, abs=1e-9)
-
-
-@settings(max_examples=25)
-@given(samples, st.integers(0, 999))
-def test_a_single_seed_is_a_draw_from_the_same_distribution(theirs, ours):
-    """It is inside the usual prediction interval exactly if p is above 5%."""
-    pooled = pooled_deviation([theirs, [ours], []])
-    assert pooled == (pytest.approx(np.std(theirs, ddof=1)), len(theirs) - 1)
+def test_tests_are_the_usual_ones(row, base):
+    p = t_test(row, base, *pooled_deviation([row, base]))
+    assert p == pytest.approx(scipy.stats.ttest_ind(row, base).pvalue, abs=1e-9)
+    p = scipy.stats.ttest_ind(row, base, equal_var=False).pvalue
+    assert welch_test(row, base) == pytest.approx(p, abs=1e-9)
+    # A single seed: inside the prediction interval exactly if p is above 5%.
+    pooled = pooled_deviation([base, row[:1], []])
+    assert pooled == (pytest.approx(np.std(base, ddof=1)), len(base) - 1)
     half = scipy.stats.t.ppf(0.975, pooled[1]) * pooled[0]
-    half *= math.sqrt(1 + 1 / len(theirs))
-    inside = abs(ours - np.mean(theirs)) < half
-    assert (t_test([ours], theirs, *pooled) > LEVEL) == inside
+    half *= math.sqrt(1 + 1 / len(base))
+    inside = abs(row[0] - np.mean(base)) < half
+    assert (t_test(row[:1], base, *pooled) > LEVEL) == inside
 
 
 def test_without_a_difference_few_experiments_claim_one():
@@ -54,7 +49,7 @@ def test_without_a_difference_few_experiments_claim_one():
     for _ in range(600):
         baseline, *rows = draw.normal(size=(6, 3))
         pooled = pooled_deviation([baseline, *rows])
-        p_values = [t_test(each, baseline, *pooled) for each in rows]
+        p_values = [t_test(sample, baseline, *pooled) for sample in rows]
         claims += min(scipy.stats.false_discovery_control(p_values)) <= LEVEL
     # 5% at most, and not far less, or the tests would find nothing.
     assert 0.02 < claims / 600 < 0.07
@@ -62,8 +57,11 @@ def test_without_a_difference_few_experiments_claim_one():
 
 def test_a_row_of_wild_seeds_does_not_hide_the_others(tmp_path):
     scores = {"base": [94.8, 94.9, 95.0], "good": [96.0, 96.1, 96.2]}
-    found = compared(tmp_path, scores | {"wild": [45, 75, 62]}, PERPLEXITY)
-    assert (found["good"].verdict, found["wild"].verdict) == (BETTER, UNDECIDED)
+    comparisons = compared(tmp_path, scores | {"wild": [45, 75, 62]}, PERPLEXITY)
+    assert (comparisons["good"].verdict, comparisons["wild"].verdict) == (
+        BETTER,
+        UNDECIDED,
+    )
 
 
 def compared(folder, scores, column, lines=None):
@@ -74,14 +72,14 @@ def compared(folder, scores, column, lines=None):
 def test_differences_over_seeds_are_found(tmp_path):
     scores = {"base": [50.0, 50.1, 49.9], "good": [55, 55.1], "bad": [45]}
     scores |= {"same": [50.05, 49.9, 50.1], "left": []}
-    found = compared(tmp_path, scores, PERPLEXITY)  # 100 / BLEU: lower is better
-    verdicts = {name: one.verdict for name, one in found.items()}
+    comparisons = compared(tmp_path, scores, PERPLEXITY)  # 100 / BLEU: lower is better
+    verdicts = {name: comparison.verdict for name, comparison in comparisons.items()}
     assert verdicts == {"good": BETTER, "bad": WORSE, "same": UNDECIDED}
-    assert found["same"].reason == "within the variation over seeds"
-    assert found["good"].difference < 0
-    assert not any(one.p_lines for one in found.values())
-    raw = [one.p_seeds for one in found.values()]
-    adjusted = [one.p_adjusted for one in found.values()]
+    assert comparisons["same"].reason == "within the variation over seeds"
+    assert comparisons["good"].difference < 0
+    assert not any(comparison.p_lines for comparison in comparisons.values())
+    raw = [comparison.p_seeds for comparison in comparisons.values()]
+    adjusted = [comparison.p_adjusted for comparison in comparisons.values()]
     assert adjusted == scipy.stats.false_discovery_control(raw).tolist()
 
 
@@ -89,9 +87,14 @@ def test_a_claim_survives_its_correction_or_is_none(tmp_path):
     """One of six rows is at an uncorrected p of a few percent."""
     scores = {"base": [100 / 50, 100 / 50.2], "some": [100 / 50.99, 100 / 50.79]}
     scores |= dict.fromkeys("abcd", scores["base"])
-    one = compared(tmp_path, scores, PERPLEXITY)["some"]
-    assert one.p_seeds < LEVEL < one.p_adjusted == pytest.approx(5 * one.p_seeds)
-    assert (one.verdict, one.reason) == (
+    comparison = compared(tmp_path, scores, PERPLEXITY)["some"]
+    assert (
+        comparison.p_seeds
+        < LEVEL
+        < comparison.p_adjusted
+        == pytest.approx(5 * comparison.p_seeds)
+    )
+    assert (comparison.verdict, comparison.reason) == (
         UNDECIDED,
         "not after the correction for the number of comparisons",
     )
@@ -105,9 +108,9 @@ def test_a_claim_survives_its_correction_or_is_none(tmp_path):
     ],
 )
 def test_values_without_a_test(tmp_path, base, good, reason):
-    found = compared(tmp_path, {"base": base, "good": good}, BLEU)["good"]
-    assert (found.verdict, found.reason) == (UNDECIDED, reason)
-    assert math.isnan(found.p_adjusted)
+    comparison = compared(tmp_path, {"base": base, "good": good}, BLEU)["good"]
+    assert (comparison.verdict, comparison.reason) == (UNDECIDED, reason)
+    assert math.isnan(comparison.p_adjusted)
 
 
 LINES = {
@@ -120,37 +123,44 @@ SCORES = {"base": [50.0, 50.1], "good": [70.0, 70.1], "luck": [55.0, 55.1]}
 
 
 def test_a_claim_about_translations_needs_both_tests(tmp_path, monkeypatch):
-    found = compared(tmp_path, SCORES, BLEU, LINES)
-    assert (found["good"].verdict, found["luck"].verdict) == (BETTER, UNDECIDED)
-    assert found["luck"].reason == "within the variation over lines"
-    assert found["luck"].p_seeds < 0.001
-    assert found["luck"].p_adjusted == max(found["luck"].p_lines.values()) > LEVEL
-    assert set(found["good"].p_lines) == set(TESTS)
+    comparisons = compared(tmp_path, SCORES, BLEU, LINES)
+    assert (comparisons["good"].verdict, comparisons["luck"].verdict) == (
+        BETTER,
+        UNDECIDED,
+    )
+    assert comparisons["luck"].reason == "within the variation over lines"
+    assert comparisons["luck"].p_seeds < 0.001
+    assert (
+        comparisons["luck"].p_adjusted
+        == max(comparisons["luck"].p_lines.values())
+        > LEVEL
+    )
+    assert set(comparisons["good"].p_lines) == set(TESTS)
     # Significantly worse in one pair is no evidence that the row is better.
     swapped = LINES | {"base": LINES["good"], "good": LINES["base"]}
-    other = compared(tmp_path / "swapped", SCORES, BLEU, swapped)["good"]
-    assert other.p_lines == {"bootstrap": 1, "randomisation": 1}
-    assert other.verdict == UNDECIDED
+    comparison = compared(tmp_path / "swapped", SCORES, BLEU, swapped)["good"]
+    assert comparison.p_lines == {"bootstrap": 1, "randomisation": 1}
+    assert comparison.verdict == UNDECIDED
     # What was tested is not tested again.
     monkeypatch.setattr(Translation, "significance", None)
     rows = [row(name) for name in SCORES]
     results = write_rows(rows, tmp_path, {})
-    assert compare(results, BLEU, "base", tmp_path) == found
+    assert compare(results, BLEU, "base", tmp_path) == comparisons
 
 
 def test_one_pair_of_the_other_sign_is_no_evidence(tmp_path, monkeypatch):
     pairs = iter({"difference": d} | dict.fromkeys(TESTS, 0.01) for d in (1, -1))
     monkeypatch.setattr(statistics, "_pair", lambda *_: next(pairs))
     scores = {name: SCORES[name] for name in ("base", "good")}
-    found = compared(tmp_path, scores, BLEU, LINES)["good"]
-    assert found.p_lines == dict.fromkeys(TESTS, 1.0)
+    comparison = compared(tmp_path, scores, BLEU, LINES)["good"]
+    assert comparison.p_lines == dict.fromkeys(TESTS, 1.0)
 
 
 def test_lines_that_cannot_be_tested(tmp_path):
     scores = {"base": [50.0, 50.1], "good": [70.0]}
     results = write_rows([row(name) for name in scores], tmp_path, scores, LINES)
     (tmp_path / "test.de").write_text("other\n" * 40)
-    found = compare(results, BLEU, "base", tmp_path)["good"]
-    assert found.verdict == UNDECIDED
-    assert found.reason.startswith("lines not tested: ")
-    assert "test has changed since it was scored" in found.reason
+    comparison = compare(results, BLEU, "base", tmp_path)["good"]
+    assert comparison.verdict == UNDECIDED
+    assert comparison.reason.startswith("lines not tested: ")
+    assert "test has changed since it was scored" in comparison.reason

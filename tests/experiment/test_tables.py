@@ -23,8 +23,8 @@ def results(tmp_path):
         row("a|b", group="(B)"),
         row("new", seeds=1, group="(B)"),
     ]
-    found = write_rows(rows, tmp_path, SCORES)
-    failed = found["a|b"].runs[1].path
+    results_read = write_rows(rows, tmp_path, SCORES)
+    failed = results_read["a|b"].runs[1].path
     failed.mkdir()
     error = {"error": "ValueError: no | such\nfield"}
     (failed / "failure.json").write_text(json.dumps(error))
@@ -32,7 +32,7 @@ def results(tmp_path):
 
 
 def experiment(results, **options):
-    rows = [each.row for each in results]
+    rows = [result.row for result in results]
     return Experiment(rows, COLUMNS, **{"baseline": "base"} | options)
 
 
@@ -60,8 +60,8 @@ def test_a_table_of_what_is_finished(results, tmp_path):
     assert (new["state"], new["test.bleu"]) == ("running", "")
     for line in ("A note.", "A report.", "test: compare with scores of the same lines"):
         assert f"\n\n{line}\n\n" in text
-    for each in results:
-        for run in each.runs:
+    for result in results:
+        for run in result.runs:
             assert f"[../runs/{run.path.name}](../runs/{run.path.name})" in text
 
 
@@ -69,11 +69,11 @@ def test_tables_for_programs(results, tmp_path):
     folder = tmp_path / "shapes"
     tables.write_report(experiment(results), results, folder)
     with open(folder / "table.csv") as f:
-        found = {line["row"]: line for line in csv.DictReader(f)}
-    assert float(found["good"]["test.bleu mean"]) == results["good"].mean("test.bleu")
-    assert (found["good"]["test.bleu n"], found["half"]["test.bleu std"]) == ("3", "")
-    assert found["good"]["verdict"] == "better"
-    assert 0 < float(found["good"]["p_seeds"]) < float(found["good"]["p_adjusted"])
+        lines = {line["row"]: line for line in csv.DictReader(f)}
+    assert float(lines["good"]["test.bleu mean"]) == results["good"].mean("test.bleu")
+    assert (lines["good"]["test.bleu n"], lines["half"]["test.bleu std"]) == ("3", "")
+    assert lines["good"]["verdict"] == "better"
+    assert 0 < float(lines["good"]["p_seeds"]) < float(lines["good"]["p_adjusted"])
     with open(folder / "runs.csv") as f:
         runs = list(csv.DictReader(f))
     assert len(runs) == 13
@@ -95,7 +95,7 @@ def test_functions_that_fail_lose_no_table(results, tmp_path):
 
 def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
     pyplot.switch_backend("agg")
-    before, figures = dict(mpl.rcParams), pyplot.get_fignums()
+    settings, figures = dict(mpl.rcParams), pyplot.get_fignums()
 
     def plot(results):
         figure, (left, right) = pyplot.subplots(1, 2, figsize=(4, 2))
@@ -108,7 +108,7 @@ def test_plots_in_two_styles_leave_no_trace(results, tmp_path):
         return figure
 
     assert plots.draw(plot, results, tmp_path)
-    assert dict(mpl.rcParams) == before
+    assert dict(mpl.rcParams) == settings
     assert pyplot.get_fignums() == figures
     assert pyplot.imread(tmp_path / "plot.png")[0, 0, :3].min() == 1
     assert pyplot.imread(tmp_path / "plot-dark.png")[0, 0, :3].max() < 0.1

@@ -155,8 +155,8 @@ def ended(workdir: Path, end: End, save_every: int, stops=()) -> int:
             )
         ):
             came += 1
-        assert choose_checkpoints(workdir, config, "last").steps == [outcome.last]
-    assert outcome.last == end.step, outcome
+        assert choose_checkpoints(workdir, config, "last").steps == [outcome.last_step]
+    assert outcome.last_step == end.step, outcome
     return came
 
 

@@ -23,7 +23,7 @@ def main(words):
     numbers = jax.make_array_from_callback(
         (n,),
         NamedSharding(mesh, PartitionSpec("data")),
-        lambda where: (jnp.arange(n) + 1.0)[where],
+        lambda index: (jnp.arange(n) + 1.0)[index],
     )
     total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))
     i = jax.process_index()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 
 def main(words):
-    given = dict(word.lstrip("-").partition("=")[::2] for word in words)
-    i = given.get("process_id", "0")
-    workdir = Path(given.get("workdir", "."))
+    options = dict(word.lstrip("-").partition("=")[::2] for word in words)
+    i = options.get("process_id", "0")
+    workdir = Path(options.get("workdir", "."))
     workdir.mkdir(parents=True, exist_ok=True)
 
     def stop(*_):
@@ -26,23 +26,23 @@ def main(words):
         time.sleep(0.2)
         sys.exit(143)
 
-    what = given.get(i, given.get("now", "end"))
+    action = options.get(i, options.get("now", "end"))
     if "STANDIN" in os.environ:
-        what = Path(os.environ["STANDIN"]).read_text()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if what == "stubborn" else stop)
+        action = Path(os.environ["STANDIN"]).read_text()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if action == "stubborn" else stop)
     print(f"process {i} says", *words, flush=True)
     print(f"process {i} complains", file=sys.stderr, flush=True)
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     print(f"process {i} has GPUs {gpus}", file=sys.stderr, flush=True)
     numbers = [os.getpid()]
-    if "child" in given:
+    if "child" in options:
         numbers.append(subprocess.Popen(["sleep", "63.25"]).pid)
     (workdir / f"ready-{i}").write_text(" ".join(map(str, numbers)))
-    if what == "kill":
+    if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if what == "exit2":
+    if action == "exit2":
         sys.exit(2)
-    if what != "end":
+    if action != "end":
         for _ in range(600):  # one long sleep could miss a signal just before it
             time.sleep(0.1)
 

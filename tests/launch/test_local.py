@@ -52,17 +52,17 @@ def assert_gone(folder, count):
 
 def test_all_are_told_who_they_are_and_only_process_0_is_heard(launch, tmp_path):
     ended = launch("3", "--child", "--config=a b").ends(0)
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"process 0 says --coordinator_address=127\.0\.0\.1:(\d+) --num_processes=3 "
         rf"--process_id=0 --child --config=a b --workdir={tmp_path}\n",
         ended.out(),
     )
-    assert found
+    assert match
     assert "[1] process 1 complains" in ended.err().splitlines()
     (folder,) = (tmp_path / "outputs").iterdir()
     assert f"outputs of the other processes go to {folder}" in ended.err()
     log = (folder / "process-2.log").read_text()
-    assert f":{found[1]} --num_processes=3 --process_id=2 --child --config=a b" in log
+    assert f":{match[1]} --num_processes=3 --process_id=2 --child --config=a b" in log
     assert_gone(tmp_path, 6)
 
 
@@ -114,19 +114,19 @@ def test_each_process_has_its_own_gpus(launch, tmp_path):
     err = launch("2", JAX_PLATFORMS="").ends(0).err()
     assert "\nprocess 0 has GPUs 0,1\n" in err
     assert "\n[1] process 1 has GPUs 2,3\n" in err
-    chosen = launch("2", JAX_PLATFORMS="", CUDA_VISIBLE_DEVICES="7,5").ends(0)
-    assert "\nprocess 0 has GPUs 7\n" in chosen.err()
+    limited = launch("2", JAX_PLATFORMS="", CUDA_VISIBLE_DEVICES="7,5").ends(0)
+    assert "\nprocess 0 has GPUs 7\n" in limited.err()
     err = launch("5", JAX_PLATFORMS="").ends(2).err()
     assert "5 processes, but 4 visible GPUs" in err
 
 
 def test_wrong_usage_says_what_was_got_and_wanted(launch):
-    for words, told in (
+    for words, message in (
         (["--config=x"], "'--config=x' is not a number of processes; wanted 1, 2"),
         (["2", "--wait=long"], "--wait=long: wanted seconds"),
     ):
         err = launch(*words).ends(2).err()
-        assert told in err
+        assert message in err
         assert "usage: bash launch/local.sh N" in err
 
 
@@ -139,10 +139,10 @@ def test_shellcheck_finds_nothing_in_any_script():
     files = [file for folder in folders for file in folder.rglob("*.s*")]
     scripts = [file for file in files if file.suffix in (".sh", ".sbatch")]
     assert len(scripts) > 6
-    done = subprocess.run(
+    result = subprocess.run(
         [SHELLCHECK, "--external-sources", *scripts],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -38,7 +38,9 @@ def job_of(jobset):
 @pytest.mark.parametrize("name", ["gpu.yaml", "tpu.yaml", "serve.yaml", "parts.yaml"])
 def test_every_field_is_one_of_the_api_also_those_offered_in_comments(name):
     text = (FOLDER / name).read_text()
-    plain, offered = ([*yaml.safe_load_all(each)] for each in (text, uncommented(text)))
+    plain, offered = (
+        [*yaml.safe_load_all(variant)] for variant in (text, uncommented(text))
+    )
     assert plain != offered
     for document in plain + offered:
         schema = {"$ref": f"#/$defs/{document['kind']}", "$defs": SCHEMAS["$defs"]}
@@ -73,10 +75,10 @@ def test_all_pods_are_one_indexed_job_that_fails_and_restarts_as_a_whole(name):
 
 
 def test_the_account_of_the_gpu_pods_may_ask_what_jax_asks():
-    found = documents("gpu.yaml")
+    manifests = documents("gpu.yaml")
     granted = {
         (group, resource, verb)
-        for rule in found["Role"]["rules"]
+        for rule in manifests["Role"]["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -89,11 +91,11 @@ def test_the_account_of_the_gpu_pods_may_ask_what_jax_asks():
     }
     assert set(re.findall(r"_api\.(\w+)\(", source)) == set(asks)
     assert granted == set(filter(None, asks.values()))
-    account = found["ServiceAccount"]["metadata"]["name"]
-    binding = found["RoleBinding"]
+    account = manifests["ServiceAccount"]["metadata"]["name"]
+    binding = manifests["RoleBinding"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account}]
-    assert binding["roleRef"]["name"] == found["Role"]["metadata"]["name"]
-    pod = job_of(found["JobSet"])["template"]["spec"]
+    assert binding["roleRef"]["name"] == manifests["Role"]["metadata"]["name"]
+    pod = job_of(manifests["JobSet"])["template"]["spec"]
     assert pod["serviceAccountName"] == account
     (port,) = pod["containers"][0]["ports"]
     assert str(port["containerPort"]) == k8s_cluster.K8sCluster._coordinator_port
@@ -110,15 +112,9 @@ def test_the_hosts_of_the_slice_are_as_many_as_its_topology_has():
     assert str(port["containerPort"]) == clusters.coordinator_port
 
 
-def test_the_image_runs_python_itself_so_that_sigterm_reaches_it():
-    text = (FOLDER / "Dockerfile").read_text()
-    assert 'ENTRYPOINT ["python", "-m", "t2t_jax.main"]' in text
-    assert re.search(r"pip install .* kubernetes$", text, re.MULTILINE)
-
-
 def test_the_server_is_probed_stopped_and_scaled_as_it_works():
-    found = documents("serve.yaml")
-    deployment, service = found["Deployment"]["spec"], found["Service"]["spec"]
+    manifests = documents("serve.yaml")
+    deployment, service = manifests["Deployment"]["spec"], manifests["Service"]["spec"]
     labels = deployment["template"]["metadata"]["labels"]
     assert deployment["selector"]["matchLabels"] == service["selector"] == labels
     pod = deployment["template"]["spec"]
@@ -135,25 +131,28 @@ def test_the_server_is_probed_stopped_and_scaled_as_it_works():
     assert pod["terminationGracePeriodSeconds"] > wait + 20
     (port,) = container["ports"]
     assert service["ports"][0]["targetPort"] == port["name"]
-    scaled = found["ScaledObject"]["spec"]
-    assert scaled["scaleTargetRef"]["name"] == found["Deployment"]["metadata"]["name"]
+    scaled = manifests["ScaledObject"]["spec"]
+    assert (
+        scaled["scaleTargetRef"]["name"] == manifests["Deployment"]["metadata"]["name"]
+    )
     trigger = scaled["triggers"][0]["metadata"]
-    url = f"http://{found['Service']['metadata']['name']}.NAMESPACE:5000/metrics"
+    url = f"http://{manifests['Service']['metadata']['name']}.NAMESPACE:5000/metrics"
     assert (trigger["url"], port["containerPort"]) == (url, 5000)
     # Compared with targetValue times the pods, so the sum over them.
     assert trigger["aggregationType"] == "sum"
     # Of all that is mounted only these are written.
-    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     written = {m["mountPath"] for m in container["volumeMounts"] if "readOnly" not in m}
     assert mounts - written == {"/workdir"}
     assert container["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_the_image_of_the_server_runs_python_itself_and_as_nobody():
+def test_images_run_python_itself_so_that_sigterm_reaches_it_the_server_as_nobody():
+    text = (FOLDER / "Dockerfile").read_text()
+    assert '\nENTRYPOINT ["python", "-m", "t2t_jax.main"]' in text
+    assert re.search(r"pip install .* kubernetes$", text, re.MULTILINE)
     text = (FOLDER.parent / "serve.Dockerfile").read_text()
-    assert re.search(
-        r'^ENTRYPOINT \["python", "-m", "t2t_jax", "serve"', text, re.MULTILINE
-    )
+    assert '\nENTRYPOINT ["python", "-m", "t2t_jax", "serve"' in text
     assert "USER 10001" in text
     pod = documents("serve.yaml")["Deployment"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsUser"] == 10001

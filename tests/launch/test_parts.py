@@ -15,14 +15,14 @@ def words_of(folder, program, command, **variables):
     fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     fake.chmod(0o755)
     path = f"{folder}:{os.environ['PATH']}"
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         env={"PATH": path} | variables,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return done.stdout.splitlines()
+    return result.stdout.splitlines()
 
 
 def test_a_task_of_a_slurm_array_makes_the_part_of_its_number(tmp_path):
@@ -31,8 +31,8 @@ def test_a_task_of_a_slurm_array_makes_the_part_of_its_number(tmp_path):
     words = ["translate", "--input=a b", "--part=array/16", "--tag=--part=array/1"]
     command = ["bash", LAUNCH / "slurm.sbatch", *words]
     called = words_of(tmp_path, "srun", command, **slurm, **array)
-    wanted = ["python", "-m", "t2t_jax", "translate", "--input=a b", "--part=12/16"]
-    assert called[2:] == [*wanted, "--tag=--part=array/1"]
+    expected = ["python", "-m", "t2t_jax", "translate", "--input=a b", "--part=12/16"]
+    assert called[2:] == [*expected, "--tag=--part=array/1"]
     # Without an array the program says what is wrong.
     assert "--part=array/16" in words_of(tmp_path, "srun", command, **slurm)
 

@@ -28,9 +28,9 @@ def environment(tmp_path_factory):
     """Of a shell that sees our Slurm and runs this Python."""
     folder = tmp_path_factory.mktemp("slurm")
     subprocess.run(["bash", MACHINE, "start", folder], check=True, timeout=60)
-    ours = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
-    path = f"{Path(sys.executable).parent}:{ours['PATH']}"
-    yield ours | {
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    path = f"{Path(sys.executable).parent}:{variables['PATH']}"
+    yield variables | {
         "SLURM_CONF": f"{folder}/slurm.conf",
         "PATH": path,
         "JAX_PLATFORMS": "cpu",
@@ -53,51 +53,51 @@ def submit(environment, folder, options, *words, log=None):
     """The job's status and what it printed."""
     log = log or folder / "job.log"
     log.unlink(missing_ok=True)
-    done = subprocess.run(
+    result = subprocess.run(
         ["sbatch", "--wait", f"--output={log}", "--ntasks-per-node=2", *options]
         + [ROOT / "launch" / "slurm.sbatch", *words],
         cwd=folder,
         env=environment,
         timeout=300,
     )
-    return done.returncode, log.read_text()
+    return result.returncode, log.read_text()
 
 
 def test_two_tasks_find_each_other_with_no_flags(environment, meeting):
-    status, told = submit(environment, meeting, [], "--a=b c", "--d")
-    assert status == 0, told
+    status, output = submit(environment, meeting, [], "--a=b c", "--d")
+    assert status == 0, output
     for i in range(2):
-        assert f"process {i} of 2: 3.0 --a=b c --d\n" in told
+        assert f"process {i} of 2: 3.0 --a=b c --d\n" in output
 
 
 def test_of_a_death_and_a_mistake_the_first_is_named_and_none_requeued(
     environment, meeting
 ):
-    status, told = submit(environment, meeting, [], "--kill")
+    status, output = submit(environment, meeting, [], "--kill")
     assert status != 0
-    named = re.findall(r"srun: error: localhost: tasks? ([0-9-]+): (\w+)", told)
-    assert named[0] == ("1", "Killed"), told
-    assert "the same command continues from the last checkpoint" in told
-    status, told = submit(environment, meeting, [], "--exit2")
-    assert status == 2, told
-    assert "fix the error above" in told
-    assert "back into the queue" not in told
+    named = re.findall(r"srun: error: localhost: tasks? ([0-9-]+): (\w+)", output)
+    assert named[0] == ("1", "Killed"), output
+    assert "the same command continues from the last checkpoint" in output
+    status, output = submit(environment, meeting, [], "--exit2")
+    assert status == 2, output
+    assert "fix the error above" in output
+    assert "back into the queue" not in output
 
 
 def test_at_the_time_limit_all_save_and_the_job_goes_on_by_itself(environment, meeting):
     # --time and the 120 s of the script: SIGTERM comes within a minute.
-    _, told = submit(environment, meeting, ["--time=3"], "--long")
+    _, output = submit(environment, meeting, ["--time=3"], "--long")
     end = time.monotonic() + 60
-    while told.count("process 0 of 2") < 2 or "start 2" not in told:
-        assert time.monotonic() < end, told
+    while output.count("process 0 of 2") < 2 or "start 2" not in output:
+        assert time.monotonic() < end, output
         time.sleep(1)
-        told = (meeting / "job.log").read_text()
-    first, second = told.split(", start 2, ")
-    assert "process 0 saved" in first
-    assert "process 1 saved" in first
-    assert "saved before the time limit; back into the queue" in first
-    assert "process 1 of 2: 3.0 --long" in second
-    assert "saved" not in second
+        output = (meeting / "job.log").read_text()
+    start1, start2 = output.split(", start 2, ")
+    assert "process 0 saved" in start1
+    assert "process 1 saved" in start1
+    assert "saved before the time limit; back into the queue" in start1
+    assert "process 1 of 2: 3.0 --long" in start2
+    assert "saved" not in start2
 
 
 def test_each_task_of_an_array_runs_the_command_and_goes_on_by_itself(
@@ -113,19 +113,21 @@ def test_each_task_of_an_array_runs_the_command_and_goes_on_by_itself(
     )
     for i in range(2):
         log = meeting / f"job{i}.log"
-        told = wait_for(log, f"_{i}, start 2, ", "back into the queue", seconds=200)
-        told = wait_for(log, *["process 0 of 1: 1.0 experiment table3 --long --nowait"])
-        first, second = told.split(", start 2, ")
-        assert "1 tasks on localhost: python -m t2t_jax experiment table3" in first
-        assert "process 0 saved" in first
-        assert "start 3" not in second
+        output = wait_for(log, f"_{i}, start 2, ", "back into the queue", seconds=200)
+        output = wait_for(
+            log, *["process 0 of 1: 1.0 experiment table3 --long --nowait"]
+        )
+        start1, start2 = output.split(", start 2, ")
+        assert "1 tasks on localhost: python -m t2t_jax experiment table3" in start1
+        assert "process 0 saved" in start1
+        assert "start 3" not in start2
 
 
 def wait_for(log, *texts, seconds=60):
     end = time.monotonic() + seconds
     while True:
-        told = log.read_text() if log.exists() else ""
-        if all(text in told for text in texts):
-            return told
-        assert time.monotonic() < end, told
+        output = log.read_text() if log.exists() else ""
+        if all(text in output for text in texts):
+            return output
+        assert time.monotonic() < end, output
         time.sleep(0.2)

@@ -50,8 +50,8 @@ class Cloud:
             "PATH": f"{bin}:{os.environ['PATH']}",
         }
 
-    def says(self, what):
-        (self.folder / "standin").write_text(what)
+    def says(self, action):
+        (self.folder / "standin").write_text(action)
 
     def start(self, *words):
         return subprocess.Popen(
@@ -79,7 +79,7 @@ class Cloud:
         assert all(line[:2] == ["compute", "tpus"] for line in lines)
         return [line[2:] for line in lines]
 
-    def asked(self):
+    def requests(self):
         """Since the last time: the pairs such as 'tpu-vm create', but describe."""
         pairs = [" ".join(call[:2]) for call in self.calls()]
         return [pair for pair in pairs if not pair.endswith("describe")]
@@ -113,9 +113,9 @@ def test_a_tpu_is_created_once_with_what_was_asked(cloud):
     kind = ["--accelerator-type=v6e-8", "--version=v2-alpha-tpuv6e", "--spot"]
     assert cloud.calls()[1] == ["tpu-vm", "create", *place, *kind]
     assert "mine is there already (READY)" in cloud(*words)
-    assert cloud.asked() == []
+    assert cloud.requests() == []
     cloud("delete", ZONE)
-    assert cloud.asked() == ["tpu-vm delete"]
+    assert cloud.requests() == ["tpu-vm delete"]
     assert "there is no t2t-jax" in cloud("delete", ZONE)
 
 
@@ -125,7 +125,7 @@ def test_a_queued_tpu_is_asked_for_once(cloud):
     queued = ["queued-resources", "create", "t2t-jax", "--node-id=t2t-jax", ZONE, *kind]
     assert cloud.calls()[1] == queued
     assert "in the queue already (ACTIVE)" in cloud("queue", ZONE)
-    assert cloud.asked() == []
+    assert cloud.requests() == []
     cloud("delete", ZONE)
     deleted = ["queued-resources", "delete", "t2t-jax", ZONE, "--force", "--quiet"]
     assert cloud.calls()[-1] == deleted
@@ -146,13 +146,13 @@ def test_training_is_started_once_followed_and_stopped_with_a_save(cloud):
     cloud(*run)
     until(cloud.training)
     log = cloud.folder / "worker-1" / "t2t_jax.log"
-    told = f"process 0 says --config=configs/big.py --config.x=a 'b {WORKDIR}"
-    until(lambda: told in log.read_text())
+    line = f"process 0 says --config=configs/big.py --config.x=a 'b {WORKDIR}"
+    until(lambda: line in log.read_text())
 
-    first = cloud.pids()
+    pids = cloud.pids()
     assert "is training; 'follow' shows it" in cloud(*run, status=3)
     assert "is training" in cloud("install", ZONE, status=3)
-    assert cloud.pids() == first
+    assert cloud.pids() == pids
     assert cloud("status", ZONE).count(": running (pid ") == 2
     assert cloud("stop", ZONE).count(": stopped") == 2
     assert len(list(cloud.folder.glob("worker-*/t2t_jax/gs:/*/*/saved-0"))) == 2
@@ -177,38 +177,38 @@ def test_watch_recreates_after_a_preemption_and_ends_with_the_training(cloud):
         process.wait()
     assert process.returncode == 0, out + err
     assert "the training is finished" in err
-    ours = {"queued-resources create", "queued-resources delete", "tpu-vm scp"}
+    watched = {"queued-resources create", "queued-resources delete", "tpu-vm scp"}
     once = ["queued-resources create", "tpu-vm scp"]
-    asked = [pair for pair in cloud.asked() if pair in ours]
-    assert asked == [*once, "queued-resources delete", *once]
+    pairs = [pair for pair in cloud.requests() if pair in watched]
+    assert pairs == [*once, "queued-resources delete", *once]
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("action", "message"),
     [
         ("exit2", "it wants something mended"),
         ("kill", "the training failed 2 times"),
         ("stop", "it was stopped by hand"),
     ],
 )
-def test_watch_gives_up_what_a_restart_does_not_mend(cloud, what, told):
+def test_watch_gives_up_what_a_restart_does_not_mend(cloud, action, message):
     cloud("create", ZONE)
     cloud("install", ZONE)
-    if what == "stop":
+    if action == "stop":
         cloud("run", ZONE, WORKDIR)
         until(cloud.training)
         cloud("stop", ZONE)
     else:
-        cloud.says(what)
+        cloud.says(action)
     watch = "watch", ZONE, WORKDIR, "--every=0.1", "--restarts=1"
-    assert told in cloud(*watch, status=1)
+    assert message in cloud(*watch, status=1)
 
 
 def test_an_answer_that_is_no_state_changes_nothing(cloud):
     (cloud.folder / "broken").touch()
     for command in ("create", "queue", "delete", "status"):
         assert "PERMISSION_DENIED" in cloud(command, ZONE, status=1)
-    assert cloud.asked() == []
+    assert cloud.requests() == []
 
 
 # Words after `bash launch/tpu_vm.sh`, and what is said of them.
@@ -221,8 +221,8 @@ REFUSED = [
 
 
 def test_wrong_usage_says_what_was_got_and_wanted(cloud):
-    for words, told in REFUSED:
+    for words, message in REFUSED:
         out = cloud(*words.split(), status=2)
-        assert told in out
+        assert message in out
         assert "usage: bash launch/tpu_vm.sh COMMAND" in out
     assert cloud.calls() == []

@@ -114,19 +114,19 @@ def own(case: dict) -> bool:
 
 def config_of(**changes) -> ModelConfig:
     """A small model with options small enough for small rows."""
-    own = changes.pop("options", {})
+    own_options = changes.pop("options", {})
     small = {
         **{"layers": 1, "max_positions": 64},
         **{"width": 16, "heads": 2, "hidden": 24},
         **changes,
     }
     # A config refuses the options of variants that it does not choose.
-    known = known_options(ModelConfig())
-    chosen = {f"{f.name}={small.get(f.name, f.default)!r}" for f in TABLES}
+    available = known_options(ModelConfig())
+    choices = {f"{f.name}={small.get(f.name, f.default)!r}" for f in TABLES}
     options = {
         name: value
-        for name, value in {**SMALL_OPTIONS, **own}.items()
-        if chosen & {*known[name][1]}
+        for name, value in {**SMALL_OPTIONS, **own_options}.items()
+        if choices & {*available[name][1]}
     }
     return fields.from_config_dict({"model": {**small, "options": options}}).model
 
@@ -151,14 +151,16 @@ def pairs() -> dict[str, dict]:
         "tied": ["all", "target", "none"],
     }
     tables["kind"] = [kind for kind in tables["kind"] if kind not in HALVES]
+    # On a CPU, `fused` is `dense`.
+    tables["attention"] = [name for name in tables["attention"] if name != "dense"]
     tables = {name: values for name, values in tables.items() if len(values) > 1}
     names = [*tables]
     missing = {
-        ((one, a), (two, b))
-        for one, two in itertools.combinations(names, 2)
-        for a in tables[one]
-        for b in tables[two]
-        if {one, two} not in APART and _meet(tables, {one: a, two: b})
+        ((factor, a), (factor2, b))
+        for factor, factor2 in itertools.combinations(names, 2)
+        for a in tables[factor]
+        for b in tables[factor2]
+        if {factor, factor2} not in APART and _meet(tables, {factor: a, factor2: b})
     }
     rows = covering(tables, missing, lambda case: _meet(tables, case))
     return {_named(case): case for case in rows} | OF_HALVES
@@ -233,5 +235,7 @@ def halves() -> dict[str, dict]:
     tables = {f.name: [*table_of(f)] for f in TABLES}
     names = ("kind", "positions", "attention")
     choices = HALVES, tables["positions"], tables["attention"]
-    found = (dict(zip(names, x, strict=True)) for x in itertools.product(*choices))
-    return {_named(case): case for case in found}
+    combinations = (
+        dict(zip(names, x, strict=True)) for x in itertools.product(*choices)
+    )
+    return {_named(case): case for case in combinations}

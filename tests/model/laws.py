@@ -30,9 +30,12 @@ from t2t_jax.model.layers import Dropout, DropoutRng
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position, stack_positions
+from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.tools.verify import numbers
 from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
+from tests import one_file
 from tests.compiler import quick_jit
 from tests.model import cases, older_twins, twin_variants
 from tests.model.subject import (
@@ -48,23 +51,23 @@ from tests.model.subject import (
 )
 
 
-def worst(got, want, where=...) -> float:
+def worst(actual, expected, index=...) -> float:
     """The largest difference, relative to values above 1."""
-    got, want = (np.asarray(x, np.float64)[where] for x in (got, want))
-    return largest(np.abs(got - want) / np.maximum(1, np.abs(want)))
+    actual, expected = (np.asarray(x, np.float64)[index] for x in (actual, expected))
+    return largest(np.abs(actual - expected) / np.maximum(1, np.abs(expected)))
 
 
-def worst_leaf(got, want) -> float:
+def worst_leaf(actual, expected) -> float:
     """The largest difference of an array from another, relative to its norm.
 
     Of the bias of keys all gradients are rounding, beside those of other arrays.
     """
-    pairs = [*zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)]
+    pairs = [*zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)]
     norms = [np.linalg.norm(b) for _, b in pairs]
-    least = 1e-3 * max(1, *norms)
+    floor = 1e-3 * max(1, *norms)
     return largest(
         [
-            np.linalg.norm(np.subtract(a, b)) / max(least, norm)
+            np.linalg.norm(np.subtract(a, b)) / max(floor, norm)
             for (a, b), norm in zip(pairs, norms, strict=True)
         ]
     )
@@ -111,8 +114,8 @@ def dependence(arrays) -> float:
     figures = []
     for pair in itertools.combinations(arrays, 2):
         n = min(x.size for x in pair)
-        one, two = (np.ravel(x)[:n].argsort().argsort() for x in pair)
-        figures.append(np.arctanh(np.corrcoef(one, two)[0, 1]) * (n - 3) ** 0.5)
+        ranks, ranks2 = (np.ravel(x)[:n].argsort().argsort() for x in pair)
+        figures.append(np.arctanh(np.corrcoef(ranks, ranks2)[0, 1]) * (n - 3) ** 0.5)
     return largest(np.abs(figures))
 
 
@@ -124,15 +127,16 @@ def future_is_unseen(subject: Subject) -> float:
     if not subject.model.generates:
         raise Excused("generates = False")
     batch = subject.alone(range(2 * ROWS))
-    before, real = subject.forced(batch), batch["target_segment"] > 0
+    logits_before, real = subject.forced(batch), batch["target_segment"] > 0
     # Without residuals random layers let little of a token through.
-    figure, least = 0.0, 1e-3 if subject.config.residual else 1e-4
+    figure, threshold = 0.0, 1e-3 if subject.config.residual else 1e-4
     for t in (1, 4, 9):
-        after = batch["target_input"].copy()
-        after[:, t:] = (after[:, t:] + 5) % V
-        changed = subject.forced(batch | {"target_input": after})
-        figure = max(figure, worst(changed[:, :t], before[:, :t], real[:, :t]))
-        assert worst(changed[0, t:], before[0, t:]) > least  # but what it changes does
+        tokens = batch["target_input"].copy()
+        tokens[:, t:] = (tokens[:, t:] + 5) % V
+        changed = subject.forced(batch | {"target_input": tokens})
+        figure = max(figure, worst(changed[:, :t], logits_before[:, :t], real[:, :t]))
+        # But what it changes does.
+        assert worst(changed[0, t:], logits_before[0, t:]) > threshold
     return figure
 
 
@@ -141,8 +145,8 @@ def source_is_seen(subject: Subject) -> float:
     if not subject.model.has_source:
         raise Excused("has_source = False")
     batch = subject.alone(range(2 * ROWS))
-    other = batch | {"source": (batch["source"] + 3) % V}
-    return float(worst(subject.forced(other), subject.forced(batch)) < 1e-3)
+    changed = batch | {"source": (batch["source"] + 3) % V}
+    return float(worst(subject.forced(changed), subject.forced(batch)) < 1e-3)
 
 
 def both_directions_are_seen(subject: Subject) -> float:
@@ -150,13 +154,13 @@ def both_directions_are_seen(subject: Subject) -> float:
     if subject.model.predicts != "source":
         raise Excused(f"predicts = {subject.model.predicts!r}")
     batch = subject.alone(range(2 * ROWS))
-    before, last = subject.forced(batch), LENGTH - 3  # of the longest sentence
+    logits_before, end = subject.forced(batch), LENGTH - 3  # of the longest sentence
     unseen = 0
-    for changed, place in ((0, last), (last, 0)):
-        other = batch["source"].copy()
-        other[0, changed] = (other[0, changed] + 5) % V
-        after = subject.forced(batch | {"source": other})
-        unseen += worst(after[0, place], before[0, place]) < 1e-4
+    for changed, place in ((0, end), (end, 0)):
+        source = batch["source"].copy()
+        source[0, changed] = (source[0, changed] + 5) % V
+        logits_after = subject.forced(batch | {"source": source})
+        unseen += worst(logits_after[0, place], logits_before[0, place]) < 1e-4
     return float(unseen)
 
 
@@ -164,28 +168,19 @@ def packed_is_alone(subject: Subject) -> float:
     """Sentences that share a row have the logits that they have alone."""
     batch, layout = subject.packed
     assert layout.segment_p.max() > 1
-    long = layout.pair_p == 7
-    assert min(layout.source_start_p[long], layout.target_start_p[long]) > 0
-    together = subject.forced(batch)
-    figure = 0.0
-    for start in range(0, len(layout.pair_p), 2 * ROWS):
-        places = range(start, min(start + 2 * ROWS, len(layout.pair_p)))
-        apart = subject.forced(subject.alone([layout.pair_p[p] for p in places]))
-        for row, p in enumerate(places):
-            n = len(subject.texts[1][layout.pair_p[p]])
-            first = layout.target_start_p[p]
-            packed = together[layout.row_p[p], first : first + n]
-            figure = max(figure, worst(packed, apart[row, :n]))
-    return figure
+    is_long = layout.pair_p == 7
+    assert min(layout.source_start_p[is_long], layout.target_start_p[is_long]) > 0
+
+    def forced(batch):
+        return subject.forced(teacher_forcing(batch, BOS))
+
+    return max(worst(*pair) for pair in numbers.packed_and_alone(forced, batch))
 
 
 def padding_is_inert(subject: Subject) -> float:
     """Tokens that stand in padding change nothing."""
     batch = subject.batch
-    noisy = dict(batch)
-    for name in ("source", "target_input"):
-        segment = batch[name.split("_")[0] + "_segment"]
-        noisy[name] = np.where(segment == 0, 7, batch[name])
+    noisy = numbers.noise_in_padding(batch, "source", "target_input")
     real = batch["target_segment"] > 0
     return worst(subject.forced(noisy), subject.forced(batch), real)
 
@@ -203,14 +198,14 @@ def cached_is_forced(subject: Subject) -> float:
         for f in (lambda module, *a: module.encode(a[0], Tokens(*a[1:])), step_logits)
     )
     module = nnx.merge(subject.model.definition, subject.parameters)
-    batches = [subject.alone([first, 5]) for first in (0, 4)]
+    batches = [subject.alone([search, 5]) for search in (0, 4)]
     memories = [
         encode(*(b[f"source{part}"][:2] for part in ("", "_segment", "_position")))
         for b in batches
     ]
     caches = [module.initial_cache(memory, BEAMS, 4) for memory in memories]
     tokens = [np.full((2, BEAMS, 0), BOS) for _ in batches]
-    seen = [np.zeros((2, BEAMS, 0, V)) for _ in batches]
+    histories = [np.zeros((2, BEAMS, 0, V)) for _ in batches]
     steps = LENGTH - 3
     for t in range(steps):
         for i in range(len(caches)):
@@ -219,21 +214,25 @@ def cached_is_forced(subject: Subject) -> float:
             )
             tokens[i] = np.concatenate([tokens[i], new], axis=2)
             memory, cache = memories[i], caches[i]
-            found, cache = step(memory, cache, jnp.asarray(new[:, :, 0]), jnp.int32(t))
-            seen[i] = np.concatenate([seen[i], np.asarray(found)[:, :, None]], axis=2)
+            new_logits, cache = step(
+                memory, cache, jnp.asarray(new[:, :, 0]), jnp.int32(t)
+            )
+            histories[i] = np.concatenate(
+                [histories[i], np.asarray(new_logits)[:, :, None]], axis=2
+            )
             parents = rng.integers(0, BEAMS, (2, BEAMS))
             caches[i] = cache.moved(jnp.asarray(parents))
-            for history in (tokens, seen):
+            for history in (tokens, histories):
                 index = parents.reshape(2, BEAMS, *[1] * (history[i].ndim - 2))
                 history[i] = np.take_along_axis(history[i], index, axis=1)
         if t == 3:
             caches = [cache.grown(LENGTH) for cache in caches]
         if t == 5:  # row 1 of the second search goes on in place of the first's row 0
-            first, other = (memories[0], caches[0]), (memories[1], caches[1])
+            searches = [*zip(memories, caches, strict=True)]
             memories[0], caches[0] = jax.tree.map(
-                lambda mine, theirs: jnp.stack([theirs[1], mine[1]]), first, other
+                lambda rows, rows2: jnp.stack([rows2[1], rows[1]]), *searches
             )
-            for history in (tokens, seen):
+            for history in (tokens, histories):
                 history[0][0] = history[1][1]
             batches[0] = {
                 name: np.stack([batches[1][name][1], x[1]])
@@ -248,8 +247,8 @@ def cached_is_forced(subject: Subject) -> float:
             forced["target_input"][place, :steps] = tokens[0][row, beam]
             forced["target_segment"][place, :steps] = 1
             forced["target_position"][place, :steps] = range(steps)
-    want = subject.forced(forced)[: 2 * BEAMS, :steps]
-    return worst(seen[0].reshape(want.shape), want)
+    expected = subject.forced(forced)[: 2 * BEAMS, :steps]
+    return worst(histories[0].reshape(expected.shape), expected)
 
 
 def gradient_is_slope(subject: Subject) -> float:
@@ -277,8 +276,8 @@ def gradient_is_slope(subject: Subject) -> float:
             for s in (h, -h)
         ]
         slope = float(ends[0] - ends[1]) / (2 * h)
-        want = float(optax.tree.vdot(gradient, direction))
-        errors.append((slope - want) / expected)
+        expected_slope = float(optax.tree.vdot(gradient, direction))
+        errors.append((slope - expected_slope) / expected)
     return largest(np.sqrt(np.mean(np.square(errors))))
 
 
@@ -325,10 +324,10 @@ def dropouts_are_independent(subject: Subject) -> float:
         return recorded
 
     batch = subject.batch
-    found = subject.compiled(bits, definition)(
+    drawn = subject.compiled(bits, definition)(
         subject.parameters, batch, dropout_rng(batch)
     )
-    return dependence([np.asarray(x) for x in found])
+    return dependence([np.asarray(x) for x in drawn])
 
 
 def dropout_is_the_papers(subject: Subject) -> float:
@@ -338,55 +337,55 @@ def dropout_is_the_papers(subject: Subject) -> float:
     the sub-layer's input, and on the embeddings plus positions of both sides; it is on
     attention weights and hidden units if their own rates say so, and nowhere else.
     """
-    known = twinned(subject)
+    kind = twinned(subject)
     if subject.config.kind not in twin_variants.KINDS:
         raise Excused(f"the twin has no dropout of kind={subject.config.kind}")
-    rates = {"dropout"} if known == "paper" else RATES
+    rates = {"dropout"} if kind == "paper" else RATES
     if subject.config.attention in ("chunked", "restricted"):
         # In blocks its masks are not in the twin's order: see `weights_drop_out_apart`.
         rates = rates - {"attention_dropout"}
     config = with_dropout(subject.config, rates=rates)
     definition = build(config, *subject.sizes).definition
-    whole = subject.alone(range(2)) if known == "paper" else subject.batch
-    batch = {name: x[:2] for name, x in whole.items()}  # the twin is slow
+    full_batch = subject.alone(range(2)) if kind == "paper" else subject.batch
+    batch = {name: x[:2] for name, x in full_batch.items()}  # the twin is slow
     real_bt = batch["target_segment"] > 0
     projected_btv = np.random.default_rng(4).normal(size=(*real_bt.shape, V))
     projected_btv *= real_bt[..., None]
 
-    def of_model(parameters):
+    def model_sum(parameters):
         module = nnx.merge(definition, parameters)
         with recorded_bits() as bits:
-            got_btv = logits(module, batch, dropout_rng(batch))
-        return jnp.sum(got_btv * projected_btv), (got_btv, bits)
+            actual_btv = logits(module, batch, dropout_rng(batch))
+        return jnp.sum(actual_btv * projected_btv), (actual_btv, bits)
 
-    def of_twin(parameters, bits):
-        left = iter(bits)
+    def twin_sum(parameters, bits):
+        remaining = iter(bits)
 
         def drop(x, rate=config.dropout):
             if not rate:
                 return x
-            kept = (next(left) >= round(rate * 2**32)).reshape(x.shape)
-            return jnp.where(kept, x / (1 - rate), 0)
+            keep = (next(remaining) >= round(rate * 2**32)).reshape(x.shape)
+            return jnp.where(keep, x / (1 - rate), 0)
 
-        if known == "paper":
+        if kind == "paper":
             sides = batch["source"], batch["target_input"]
-            want_btv = twin.in_jax.logits(parameters, *sides, drop)
+            expected_btv = one_file.in_jax.logits(parameters, *sides, drop)
         else:
-            want_btv = twin_variants.logits(config, parameters, batch, drop=drop)
-        assert not [*left], "the model drops more often than the twin"
-        return jnp.sum(want_btv * projected_btv), want_btv
+            expected_btv = twin_variants.logits(config, parameters, batch, drop=drop)
+        assert not [*remaining], "the model drops more often than the twin"
+        return jnp.sum(expected_btv * projected_btv), expected_btv
 
-    (_, (got_btv, bits)), gradient = quick_jit(
-        jax.value_and_grad(of_model, has_aux=True)
+    (_, (actual_btv, bits)), gradient = quick_jit(
+        jax.value_and_grad(model_sum, has_aux=True)
     )(subject.parameters)
     bits = jax.device_get(bits)
     with float64_types():
         parameters = jax.tree.map(lambda x: np.asarray(x, "f8"), subject.parameters)
-        (_, want_btv), want = quick_jit(jax.value_and_grad(of_twin, has_aux=True))(
-            parameters, bits
-        )
-    assert worst(got_btv, subject.forced(whole)[:2], real_bt) > 1e-2
-    return max(worst(got_btv, want_btv, real_bt), worst_leaf(gradient, want))
+        (_, expected_btv), expected = quick_jit(
+            jax.value_and_grad(twin_sum, has_aux=True)
+        )(parameters, bits)
+    assert worst(actual_btv, subject.forced(full_batch)[:2], real_bt) > 1e-2
+    return max(worst(actual_btv, expected_btv, real_bt), worst_leaf(gradient, expected))
 
 
 def weights_drop_out_apart(subject: Subject) -> float:
@@ -403,8 +402,8 @@ def weights_drop_out_apart(subject: Subject) -> float:
     options = subject.config.own_options(entry)
     options = {"options": options} if options else {}
     b, h, t, rate = 8, 4, 2 * LENGTH, 0.3
-    at = Tokens(np.ones((b, t), int), np.tile(np.arange(t), (b, 1)))
-    mask = Mask(at, at, aligned=True)
+    tokens = Tokens(np.ones((b, t), int), np.tile(np.arange(t), (b, 1)))
+    mask = Mask(tokens, tokens, aligned=True)
     position = Position(subject.config, False, None)
     rng = DropoutRng(jax.random.key(5), jnp.arange(b))
 
@@ -420,29 +419,32 @@ def weights_drop_out_apart(subject: Subject) -> float:
         dropped_bhts = y_bthk.swapaxes(1, 2)
         return jnp.sum(dropped_bhts * projected_bhts), dropped_bhts
 
-    def formula(q_bthk, k_bshk, kept):
+    def formula(q_bthk, k_bshk, keep):
         arguments = q_bthk, KV(k_bshk, unit_bshk), mask, position
         weights = entry.weights(*arguments, **options)
-        dropped_bhts = jnp.where(kept, weights / (1 - rate), 0)
+        dropped_bhts = jnp.where(keep, weights / (1 - rate), 0)
         return jnp.sum(dropped_bhts * projected_bhts), (dropped_bhts, weights > 0)
 
-    (_, got), gradients = quick_jit(jax.value_and_grad(dropped, (0, 1), True))(*sides)
-    kept = np.asarray(got) != 0
-    (_, (want, seen)), exact = quick_jit(jax.value_and_grad(formula, (0, 1), True))(
-        *sides, kept
+    (_, actual), gradients = quick_jit(jax.value_and_grad(dropped, (0, 1), True))(
+        *sides
     )
-    assert worst(got, want) < 1e-5
+    keep = np.asarray(actual) != 0
+    (_, (expected, allowed)), exact = quick_jit(
+        jax.value_and_grad(formula, (0, 1), True)
+    )(*sides, keep)
+    assert worst(actual, expected) < 1e-5
     assert worst_leaf(gradients, exact) < 1e-5
-    seen = np.asarray(seen)
-    shape = [2 * n for n in seen.shape]  # twice: what is moved out does not come back
+    allowed = np.asarray(allowed)
+    # Twice: what is moved out does not come back.
+    shape = [2 * n for n in allowed.shape]
 
     def moved(x):  # the sum of the products of x and x moved, for every move
         axes = range(x.ndim)
         return np.fft.irfftn(np.abs(np.fft.rfftn(x, shape, axes)) ** 2, shape, axes)
 
-    number = np.round(moved(seen))
+    number = np.round(moved(allowed))
     number.flat[0] = 0  # not moved
-    total = moved(np.where(seen, kept - (1 - rate), 0)) / (rate * (1 - rate))
+    total = moved(np.where(allowed, keep - (1 - rate), 0)) / (rate * (1 - rate))
     return largest(np.abs(total[number > 200]) / np.sqrt(number[number > 200]))
 
 
@@ -458,10 +460,10 @@ def rows_drop_out_alike(subject: Subject) -> float:
     real = subject.batch["target_segment"] > 0
     order = np.random.default_rng(2).permutation(2 * ROWS)
     moved = {name: x[order] for name, x in subject.batch.items()}
-    whole = dropped(subject.batch, np.arange(2 * ROWS))
-    assert worst(whole, subject.forced(subject.batch), real) > 1e-2
-    assert worst(whole, dropped(subject.batch, 99 + order), real) > 1e-2
-    return worst(dropped(moved, order), whole[order], real[order])
+    in_order = dropped(subject.batch, np.arange(2 * ROWS))
+    assert worst(in_order, subject.forced(subject.batch), real) > 1e-2
+    assert worst(in_order, dropped(subject.batch, 99 + order), real) > 1e-2
+    return worst(dropped(moved, order), in_order[order], real[order])
 
 
 def bfloat16_is_near(subject: Subject) -> float:
@@ -495,9 +497,9 @@ def sharded_is_one_device(subject: Subject, sizes=(2, 2, 2)) -> float:
             return loss(*arguments)
 
     rng, placed = dropout_rng(batch), meshes.place_batch(mesh, batch)
-    want = quick_jit(jax.value_and_grad(loss))(subject.parameters, batch, rng)
-    got = quick_jit(jax.value_and_grad(sharded))(parameters, placed, rng)
-    return worst_leaf(got, want)
+    expected = quick_jit(jax.value_and_grad(loss))(subject.parameters, batch, rng)
+    actual = quick_jit(jax.value_and_grad(sharded))(parameters, placed, rng)
+    return worst_leaf(actual, expected)
 
 
 # The entries that have a formula in twin_variants.py or older_twins.py.
@@ -520,18 +522,18 @@ def model_is_its_twin(subject: Subject) -> float:
     """
     papers_own = twinned(subject) == "paper"
     rows = slice(0, 2)  # it is slow
-    whole = subject.alone(range(2)) if papers_own else subject.batch
-    batch = {name: x[rows] for name, x in whole.items()}
+    full_batch = subject.alone(range(2)) if papers_own else subject.batch
+    batch = {name: x[rows] for name, x in full_batch.items()}
     parameters = twin.float64(subject.parameters)
     if papers_own:  # the student's file, which has no packed rows
         sides = batch["source"], batch["target_input"]
-        want = twin.IN_NUMPY.logits(parameters, *sides)
+        expected = one_file.in_numpy.logits(parameters, *sides)
     else:
         older = older_twins.outputs
-        want = twin_variants.logits(subject.config, parameters, batch, older)
+        expected = twin_variants.logits(subject.config, parameters, batch, older)
     real = batch["target_segment"] > 0
-    size = max(1.0, float(np.sqrt(np.mean(np.square(want[real])))))
-    return worst(subject.forced(whole)[rows], want, real) / size
+    size = max(1.0, float(np.sqrt(np.mean(np.square(expected[real])))))
+    return worst(subject.forced(full_batch)[rows], expected, real) / size
 
 
 def twinned(subject: Subject) -> str:
@@ -555,25 +557,25 @@ def weights_add_up(subject: Subject) -> float:
         raise Excused("no attention weights")
     config, batch = subject.config, subject.batch
     entry = config.variant("attention") if config.reads("attention") else None
-    own = entry is None or entry.normalized
-    cross = own or not entry.cross
+    self_normalized = entry is None or entry.normalized
+    cross = self_normalized or not entry.cross
     _, trace = subject.forced_and_trace(subject.parameters, batch)
     source, target = batch["source_segment"], batch["target_segment"]
     figure = 0.0
-    for of_side, query, key, causal, normalized in (
-        (trace.encoder, source, source, False, own),
-        (trace.decoder, target, target, True, own),
+    for side_weights, query, key, causal, normalized in (
+        (trace.encoder, source, source, False, self_normalized),
+        (trace.decoder, target, target, True, self_normalized),
         (trace.cross, target, source, False, cross),
     ):
-        seen = query[:, :, None] == key[:, None, :]
+        allowed = query[:, :, None] == key[:, None, :]
         if causal:
-            seen &= np.tri(LENGTH, dtype=bool)
+            allowed &= np.tri(LENGTH, dtype=bool)
         real = (query > 0)[:, None, :, None]
-        for weights in of_side:
+        for weights in side_weights:
             sums = np.where(real, np.asarray(weights), 0).sum(-1, keepdims=True)
             if normalized:
                 figure = max(figure, worst(sums, np.ones_like(sums) * real))
-            elsewhere = np.where(seen[:, None] | ~real, 0, np.asarray(weights))
+            elsewhere = np.where(allowed[:, None] | ~real, 0, np.asarray(weights))
             figure = max(figure, largest(np.abs(elsewhere)))
     return figure
 
@@ -585,30 +587,30 @@ def weights_are_of_attention(subject: Subject) -> float:
     if "attention" in cases.unused(subject.config.kind):
         raise Excused("the model has an attention of its own")
     config = subject.config.side("decoder")
-    chosen = config.variant("attention")
-    options = config.own_options(chosen)
+    entry = config.variant("attention")
+    options = config.own_options(entry)
     options = {"options": options} if options else {}
     position = stack_positions(config, True, jax.random.key(4))[0]
     batch = subject.batch
-    at = Tokens(batch["target_segment"], batch["target_position"])
-    mask = Mask(at, at, causal=True, aligned=True)
+    tokens = Tokens(batch["target_segment"], batch["target_position"])
+    mask = Mask(tokens, tokens, causal=True, aligned=True)
 
     @quick_jit
-    def both(key):
+    def results(key):
         widths = config.width_of_head, config.width_of_head, config.width_of_value
         q, *kv = (
-            jax.random.normal(each, (*at.segment.shape, config.heads, width))
-            for each, width in zip(jax.random.split(key, 3), widths, strict=True)
+            jax.random.normal(part, (*tokens.segment.shape, config.heads, width))
+            for part, width in zip(jax.random.split(key, 3), widths, strict=True)
         )
         arguments = q, KV(*kv), mask, position
-        weights = chosen.weights(*arguments, **options)
+        weights = entry.weights(*arguments, **options)
         drop = Dropout(0.0, None)
         return (
-            chosen.attend(*arguments, drop, **options),
+            entry.attend(*arguments, drop, **options),
             weighted_values(weights, *arguments[1:]),
         )
 
-    return worst(*both(jax.random.key(6)), at.segment > 0)
+    return worst(*results(jax.random.key(6)), tokens.segment > 0)
 
 
 def restored_is_saved(subject: Subject) -> float:
@@ -688,8 +690,10 @@ def laws_of(case: dict) -> list:
         return [*LAWS]
     if not changed:
         return COMPOSITION
-    others = [law for law in LAWS if law not in COMPOSITION]
-    return [law for law in others if law not in DEPENDS or changed & {*DEPENDS[law]}]
+    rest_of_laws = [law for law in LAWS if law not in COMPOSITION]
+    return [
+        law for law in rest_of_laws if law not in DEPENDS or changed & {*DEPENDS[law]}
+    ]
 
 
 def main() -> None:

@@ -89,7 +89,7 @@ def randomise(model: nn.Module) -> list[nn.Parameter]:
     return trained
 
 
-def ours(model: Translation, read) -> dict[str, np.ndarray]:
+def by_our_names(model: Translation, read) -> dict[str, np.ndarray]:
     """`read(parameter)` of every parameter, by our names and in our shapes.
 
     PyTorch multiplies by the transpose, keeps query, key and value in one matrix, and
@@ -149,7 +149,9 @@ def main():
     optimizer = torch.optim.Adam(trained, lr=1.0, betas=(0.9, 0.98), eps=1e-9)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda made: WIDTH**-0.5 * min((made + 1) ** -0.5, (made + 1) * WARMUP**-1.5),
+        lambda updates: (
+            WIDTH**-0.5 * min((updates + 1) ** -0.5, (updates + 1) * WARMUP**-1.5)
+        ),
     )
     saved, losses, norms = {}, [], []
     for step in range(STEPS + 1):
@@ -160,9 +162,13 @@ def main():
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
-        weights = ours(model, lambda parameter: parameter.detach().numpy().copy())
+        weights = by_our_names(
+            model, lambda parameter: parameter.detach().numpy().copy()
+        )
         if step == 0:
-            gradients = ours(model, lambda parameter: parameter.grad.numpy().copy())
+            gradients = by_our_names(
+                model, lambda parameter: parameter.grad.numpy().copy()
+            )
             start, start_logits = weights, logits.detach().numpy()
         if step < STEPS:
             norms.append(math.sqrt(sum((p.grad**2).sum().item() for p in trained)))

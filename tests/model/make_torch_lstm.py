@@ -40,7 +40,7 @@ def randomise(layers: nn.LSTM):
         parameter.data = torch.round(1024 * value).double() / 1024
 
 
-def ours(layers: nn.LSTM, first: int) -> dict[str, np.ndarray]:
+def by_our_names(layers: nn.LSTM, first_layer: int) -> dict[str, np.ndarray]:
     """The parameters by our names.
 
     PyTorch has the four gates (input, forget, cell, output) one after another in the
@@ -54,7 +54,7 @@ def ours(layers: nn.LSTM, first: int) -> dict[str, np.ndarray]:
                 part: getattr(layers, f"{part}_{suffix}").detach().numpy()
                 for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             }
-            name = f"encoder/{first + i}/{direction}"
+            name = f"encoder/{first_layer + i}/{direction}"
             for part, matrix in (("input", "weight_ih"), ("recurrent", "weight_hh")):
                 gates_gdi = array[matrix].reshape(4, WIDTH, -1)
                 named[f"{name}/{part}"] = gates_gdi.transpose(2, 0, 1)
@@ -71,12 +71,12 @@ def main():
         randomise(layers)
     x = torch.randn(len(LENGTH), max(LENGTH), INPUT).double()
 
-    first, first_state = run(bidirectional, x)
-    last, last_state = run(stack, first)
+    bidirectional_y, first_state = run(bidirectional, x)
+    stacked_y, last_state = run(stack, bidirectional_y)
 
     saved = {}
     for layers, start in (bidirectional, 0), (stack, 1):
-        for name, array in ours(layers, start).items():
+        for name, array in by_our_names(layers, start).items():
             assert (array == array.astype(np.float32)).all()
             saved[f"weights/{name}"] = array.astype(np.float32)
     names = "0/forward", "0/backward", "1/forward", "2/forward"
@@ -90,8 +90,8 @@ def main():
     saved |= {
         "x": x.detach().numpy().astype(np.float32),
         "length": np.array(LENGTH),
-        "bidirectional": first.detach().numpy(),
-        "stacked": last.detach().numpy(),
+        "bidirectional": bidirectional_y.detach().numpy(),
+        "stacked": stacked_y.detach().numpy(),
         "torch_version": np.array(torch.__version__),
     }
     np.savez(PLACE, **saved)

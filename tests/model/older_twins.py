@@ -13,10 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from t2t_jax.tools.verify.references.twin import IN_NUMPY
+from t2t_jax.tools.verify.references.twin import softmax
 from tests.model.twin_variants import embeddings, norm, option, relu, tables
-
-softmax = IN_NUMPY.softmax
 
 
 def sigmoid(x) -> np.ndarray:
@@ -25,17 +23,17 @@ def sigmoid(x) -> np.ndarray:
 
 def outputs(config, parameters, batch) -> np.ndarray:
     """The outputs [b, t, d] of a batch; padding has zeros."""
-    of_source_vd, of_target_vd, _ = tables(config, parameters["embedding"])
+    source_vd, target_vd, _ = tables(config, parameters["embedding"])
     target_bt = batch["target_segment"]
-    y_btd = np.zeros((*target_bt.shape, of_target_vd.shape[1]))
+    y_btd = np.zeros((*target_bt.shape, target_vd.shape[1]))
     for b, segment_t in enumerate(target_bt):
         for segment in np.unique(segment_t[segment_t != 0]):
             to_t, from_s = segment_t == segment, batch["source_segment"][b] == segment
             y_btd[b, to_t] = MODELS[config.kind](
                 config,
                 parameters,
-                embeddings(config, of_source_vd, batch["source"][b, from_s]),
-                embeddings(config, of_target_vd, batch["target_input"][b, to_t]),
+                embeddings(config, source_vd, batch["source"][b, from_s]),
+                embeddings(config, target_vd, batch["target_input"][b, to_t]),
             )
     return y_btd
 
@@ -71,11 +69,11 @@ def gnmt(parameters, x_sd, y_td) -> np.ndarray:
 
 def gnmt_encoder(layers, x_sd) -> np.ndarray:
     """Section 3.2: the first layer in both directions; residuals are section 3.1."""
-    first, *others = layers
-    forward_sd, _ = lstm_layer(first["forward"], x_sd)
-    backward_sd, _ = lstm_layer(first["backward"], x_sd[::-1])
+    first_layer, *upper_layers = layers
+    forward_sd, _ = lstm_layer(first_layer["forward"], x_sd)
+    backward_sd, _ = lstm_layer(first_layer["backward"], x_sd[::-1])
     z_se = np.concatenate([forward_sd, backward_sd[::-1]], axis=1)
-    for i, weights in enumerate(others, start=1):
+    for i, weights in enumerate(upper_layers, start=1):
         h_sd, _ = lstm_layer(weights["forward"], z_se)
         z_se = h_sd + z_se if i >= 2 else h_sd  # equation 6
     return z_se
@@ -85,8 +83,8 @@ def luong(parameters, x_sd, y_td) -> np.ndarray:
     """Luong et al. 2015, section 3.1, global attention with the score `general`."""
     z_sd, states = x_sd, []
     for weights in in_order(parameters["encoder"]):
-        z_sd, last = lstm_layer(weights["forward"], z_sd)
-        states.append(last)
+        z_sd, state = lstm_layer(weights["forward"], z_sd)
+        states.append(state)
 
     attention = parameters["attention"]
     layers, outputs_td = in_order(parameters["decoder"]), []
@@ -174,8 +172,8 @@ def conv_encoder(config, parameters, e_sd) -> np.ndarray:
 
 def with_positions(config, positions, x_td) -> np.ndarray:
     """Section 3.1: e = (w_1 + p_1, ..., w_m + p_m)."""
-    first = option(config, "position_offset")
-    return x_td + positions["table"][first : first + len(x_td)]
+    offset = option(config, "position_offset")
+    return x_td + positions["table"][offset : offset + len(x_td)]
 
 
 def glu(v_tf) -> np.ndarray:
@@ -279,20 +277,20 @@ def cgru(weights, s_rcd, tape_rcd=None) -> np.ndarray:
     """
     gates, biases = weights["gates"], weights["gates_bias"]
 
-    def of_tape(part: int):
+    def tape_part(part: int):
         if tape_rcd is None:
             return 0
         return convolution_3x3(weights["tape"][..., part, :], tape_rcd)
 
     u_rcd, r_rcd = (
         sigmoid(
-            convolution_3x3(gates[..., part, :], s_rcd) + of_tape(part) + biases[part]
+            convolution_3x3(gates[..., part, :], s_rcd) + tape_part(part) + biases[part]
         )
         for part in range(2)
     )
     candidate_rcd = np.tanh(
         convolution_3x3(weights["candidate"], r_rcd * s_rcd)
-        + of_tape(2)
+        + tape_part(2)
         + weights["candidate_bias"]
     )
     return u_rcd * s_rcd + (1 - u_rcd) * candidate_rcd

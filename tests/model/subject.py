@@ -68,10 +68,10 @@ class Subject:
         """`function(module, ...)` as a function of (parameters, ...)."""
         definition = definition or self.model.definition
 
-        def of_parameters(parameters, *arguments):
+        def with_parameters(parameters, *arguments):
             return function(nnx.merge(definition, parameters), *arguments)
 
-        return quick_jit(of_parameters) if jit else of_parameters
+        return quick_jit(with_parameters) if jit else with_parameters
 
     def _forced_and_trace(self, module, batch):
         trace = LayerTrace([], [], []) if self.traces else None

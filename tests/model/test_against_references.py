@@ -28,6 +28,7 @@ from t2t_jax.tools.verify.check import Context
 from t2t_jax.tools.verify.random_models import BOS, VOCABULARY
 from t2t_jax.tools.verify.references import twin
 from t2t_jax.training.step import initial_state, loss_sums, train_step
+from tests import one_file
 from tests.compiler import quick_jit
 from tests.model import twin_variants
 
@@ -36,7 +37,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 @partial(quick_jit, static_argnames="definition")
-def everything(definition, parameters, batch):
+def model_numbers(definition, parameters, batch):
     """(logits, (loss, nll, tokens), gradient of the mean loss) of the real model."""
     module = nnx.merge(definition, parameters)
     logits_btv = logits(module, teacher_forcing(batch, BOS))
@@ -54,8 +55,8 @@ def everything(definition, parameters, batch):
 @pytest.mark.parametrize("name", ["gradients", "adam_steps"])
 def test_small_models_are_the_twins(name, tmp_path):
     """The checks of `verify`: gradients, array by array; three updates."""
-    found = getattr(numbers, name)(Context(tmp_path))
-    assert found.held, found
+    result = getattr(numbers, name)(Context(tmp_path))
+    assert result.held, result
 
 
 class Torch(NamedTuple):
@@ -72,10 +73,10 @@ class Torch(NamedTuple):
             start, *path = name.split("/")
             if start == kind:
                 place = nested
-                *folders, last = [int(x) if x.isdigit() else x for x in path]
+                *folders, leaf = [int(x) if x.isdigit() else x for x in path]
                 for folder in folders:
                     place = place.setdefault(folder, {})
-                place[last] = array
+                place[leaf] = array
         return nested
 
     def real_bt(self):
@@ -115,14 +116,14 @@ def torch():
 
 def test_logits_loss_and_gradients_are_torchs(torch):
     model = build(torch.config.model, VOCABULARY)
-    logits_btv, sums, gradient = everything(
+    logits_btv, sums, gradient = model_numbers(
         model.definition, torch.parameters("weights"), torch.batch
     )
-    real_bt, want_btv = torch.real_bt(), torch.numbers["logits"]
-    np.testing.assert_allclose(logits_btv[real_bt], want_btv[real_bt], **CLOSE)
+    real_bt, expected_btv = torch.real_bt(), torch.numbers["logits"]
+    np.testing.assert_allclose(logits_btv[real_bt], expected_btv[real_bt], **CLOSE)
     np.testing.assert_allclose(sums[0] / sums[2], torch.numbers["losses"][0], **CLOSE)
     jax.tree.map(
-        lambda got, want: np.testing.assert_allclose(got, want, **CLOSE),
+        lambda actual, expected: np.testing.assert_allclose(actual, expected, **CLOSE),
         gradient,
         torch.parameters("gradients"),
     )
@@ -138,20 +139,20 @@ def test_three_steps_of_training_are_torchs(torch):
     )
     metrics = []
     for _ in range(3):
-        state, made = step(state, torch.batch)
-        metrics.append(jax.device_get(made))
+        state, step_metrics = step(state, torch.batch)
+        metrics.append(jax.device_get(step_metrics))
 
-    for name, ours in ("losses", "loss"), ("gradient_norms", "gradient_norm"):
-        got = [made[ours] for made in metrics]
-        np.testing.assert_allclose(got, torch.numbers[name][:3], **CLOSE)
+    for name, our_name in ("losses", "loss"), ("gradient_norms", "gradient_norm"):
+        actual = [step_metrics[our_name] for step_metrics in metrics]
+        np.testing.assert_allclose(actual, torch.numbers[name][:3], **CLOSE)
     jax.tree.map(
-        lambda got, want: np.testing.assert_allclose(got, want, **CLOSE),
+        lambda actual, expected: np.testing.assert_allclose(actual, expected, **CLOSE),
         state.parameters,
         torch.parameters("after"),
     )
-    logits_btv, *_ = everything(model.definition, state.parameters, torch.batch)
-    real_bt, want_btv = torch.real_bt(), torch.numbers["logits_after"]
-    np.testing.assert_allclose(logits_btv[real_bt], want_btv[real_bt], **CLOSE)
+    logits_btv, *_ = model_numbers(model.definition, state.parameters, torch.batch)
+    real_bt, expected_btv = torch.real_bt(), torch.numbers["logits_after"]
+    np.testing.assert_allclose(logits_btv[real_bt], expected_btv[real_bt], **CLOSE)
 
 
 def twin_logits(torch, batch):
@@ -166,15 +167,17 @@ def variant_logits(torch, batch):
 def example_logits(torch, batch):
     """Those of `examples/transformer.py`, all of it in NumPy and float64."""
     weights = twin.float64(torch.parameters("weights"))
-    return twin.IN_NUMPY.logits(weights, batch["source"], batch["target_input"])
+    return one_file.in_numpy.logits(weights, batch["source"], batch["target_input"])
 
 
 @pytest.mark.parametrize("logits_of", [twin_logits, variant_logits, example_logits])
 def test_the_references_are_torch(torch, logits_of):
     batch = twin.teacher_forcing(torch.batch, BOS)
-    real_bt, want_btv = torch.real_bt(), torch.numbers["logits"]
+    real_bt, expected_btv = torch.real_bt(), torch.numbers["logits"]
     assert (batch["target_input"] == torch.numbers["target_input"])[real_bt].all()
-    got_btv = logits_of(torch, batch)
-    np.testing.assert_allclose(got_btv[real_bt], want_btv[real_bt], rtol=0, atol=1e-12)
-    loss, tokens = twin.IN_NUMPY.cross_entropy(got_btv, batch["target"], SMOOTHING)
+    actual_btv = logits_of(torch, batch)
+    np.testing.assert_allclose(
+        actual_btv[real_bt], expected_btv[real_bt], rtol=0, atol=1e-12
+    )
+    loss, tokens = twin.cross_entropy(actual_btv, batch["target"], real_bt, SMOOTHING)
     np.testing.assert_allclose(loss / tokens, torch.numbers["losses"][0], rtol=1e-12)

@@ -30,15 +30,17 @@ def test_a_gpus_norm_has_its_gradient(centred, mean, monkeypatch):
         y, pull = jax.vjp(lambda *a: function(*a, centred, 1e-6), x, scale, bias)
         return y, pull(tangent.astype(y.dtype)), pull
 
-    y, got, pull = pulled(normalize, x)
-    wanted_y, wanted, _ = pulled(normalized, x.astype(jnp.float32))
-    np.testing.assert_array_equal(y, wanted_y.astype(y.dtype))
-    assert got[0].dtype == x.dtype
-    size = np.abs(wanted[0]).max()
-    np.testing.assert_allclose(got[0].astype(jnp.float32), wanted[0], atol=size / 128)
-    for one, other in zip(got[1:], wanted[1:], strict=True):
-        if other is not None:
-            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+    y, actual, pull = pulled(normalize, x)
+    expected_y, expected, _ = pulled(normalized, x.astype(jnp.float32))
+    np.testing.assert_array_equal(y, expected_y.astype(y.dtype))
+    assert actual[0].dtype == x.dtype
+    size = np.abs(expected[0]).max()
+    np.testing.assert_allclose(
+        actual[0].astype(jnp.float32), expected[0], atol=size / 128
+    )
+    for a, b in zip(actual[1:], expected[1:], strict=True):
+        if b is not None:
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
     stored = [a for a in jax.tree.leaves(pull) if getattr(a, "size", 0) >= x.size]
     assert [a.dtype for a in stored] == [x.dtype]
 
@@ -46,9 +48,9 @@ def test_a_gpus_norm_has_its_gradient(centred, mean, monkeypatch):
 def test_relu_has_the_gradient_of_relu():
     x = jnp.asarray([-2.0, -0.0, 0.0, 1e-30, 3.0])
     y, gradient = jax.vmap(jax.value_and_grad(relu))(x)
-    wanted = jax.vmap(jax.value_and_grad(jax.nn.relu))(x)
-    np.testing.assert_array_equal(y, wanted[0])
-    np.testing.assert_array_equal(gradient, wanted[1])
+    expected = jax.vmap(jax.value_and_grad(jax.nn.relu))(x)
+    np.testing.assert_array_equal(y, expected[0])
+    np.testing.assert_array_equal(gradient, expected[1])
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one device", "several"])
@@ -66,13 +68,13 @@ def test_a_gpus_table_gets_the_sum_of_each_tokens_gradients(several, monkeypatch
 
     y, pull = jax.vjp(looked_up, table, slot)
     np.testing.assert_array_equal(y, table[tokens])
-    of_table, of_slot = pull(gradient)
-    wanted = np.zeros((groups, *table.shape))
+    table_gradient, slot_gradient = pull(gradient)
+    expected = np.zeros((groups, *table.shape))
     group = np.arange(groups)[:, None]
     rows = gradient.reshape(groups, -1, D)
-    np.add.at(wanted, (group, tokens.reshape(groups, -1)), rows)
-    got = of_slot if several else of_table[None]
-    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+    np.add.at(expected, (group, tokens.reshape(groups, -1)), rows)
+    actual = slot_gradient if several else table_gradient[None]
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
     text = jax.jit(lambda g: pull(g)).lower(gradient).as_text()
     assert "unique_indices = true" in text
     assert "unique_indices = false" not in text.split("stablehlo.scatter", 1)[1]

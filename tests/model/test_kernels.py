@@ -68,15 +68,17 @@ def assert_dense(kernel, q, kv, mask, position=NO_POSITION):
     real = (mask.query.segment > 0)[..., None, None]
 
     def sums(attend):
-        def of(q, kv, scores):
+        def loss(q, kv, scores):
             return jnp.sum(jnp.where(real, attend(q, kv, mask, scores), 0) ** 2)
 
         scores = position.scores(scaled(q), mask)
-        return jax.jit(jax.value_and_grad(of, (0, 1, 2)))(q, kv, scores)
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(q, kv, scores)
 
-    got = sums(kernel)
-    want = sums(lambda *arrays: dense(*arrays[:3], Given(arrays[3]), NO_DROPOUT))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), got, want)
+    actual = sums(kernel)
+    expected = sums(lambda *arrays: dense(*arrays[:3], Given(arrays[3]), NO_DROPOUT))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), actual, expected
+    )
 
 
 @pytest.mark.parametrize(("causal", "positions"), [(False, "none"), (True, "alibi")])
@@ -106,8 +108,8 @@ def test_each_device_has_its_rows_and_heads_in_flash_attention(positions, monkey
         assert sm_scale == 8**-0.5
         q_bthk, *kv = (x.swapaxes(1, 2) for x in (q_bhtk, k_bhsk, v_bhsk))
         nowhere = jnp.zeros_like(segment_ids.q)
-        at, key = Tokens(segment_ids.q, nowhere), Tokens(segment_ids.kv, nowhere)
-        mask = Mask(at, key, causal=causal, aligned=True)
+        query, key = (Tokens(x, nowhere) for x in (segment_ids.q, segment_ids.kv))
+        mask = Mask(query, key, causal=causal, aligned=True)
         position = NO_POSITION if scores is None else Given(scores * sm_scale)
         y_bthk = dense(q_bthk, KV(*kv), mask, position, NO_DROPOUT)
         return y_bthk.swapaxes(1, 2)
@@ -117,12 +119,12 @@ def test_each_device_has_its_rows_and_heads_in_flash_attention(positions, monkey
     arrays = jax.device_put(drawn(16, 16, True), meshes.sharding(mesh, ("batch",)))
     shared = Given(jnp.sin(jnp.arange(256.0)).reshape(1, 1, 16, 16))
     with meshes.compiling_for(mesh):
-        each = scheme(positions, True) if positions in POSITIONS else shared
-        assert_dense(flash, *arrays, each)
+        position_scheme = scheme(positions, True) if positions in POSITIONS else shared
+        assert_dense(flash, *arrays, position_scheme)
 
 
 @pytest.fixture
-def chosen(monkeypatch):
+def kernel_on(monkeypatch):
     """The kernel for bfloat16 arrays on a device of some platform."""
 
     def choose(
@@ -179,7 +181,7 @@ def test_every_device_has_a_dtype_and_a_kernel_or_none(
 
 
 @pytest.mark.parametrize(
-    ("backend", "dtype", "t", "causal", "wanted"),
+    ("backend", "dtype", "t", "causal", "expected"),
     [
         ("gpu", "bfloat16", 126, False, cudnn),
         ("gpu", "bfloat16", 127, False, None),
@@ -188,50 +190,50 @@ def test_every_device_has_a_dtype_and_a_kernel_or_none(
         ("tpu", "bfloat16", 64, False, None),
     ],
 )
-def test_the_backend_chooses(backend, dtype, t, causal, wanted, chosen):
-    assert chosen(backend, drawn(t, 128, causal), dtype=dtype) is wanted
+def test_the_backend_chooses(backend, dtype, t, causal, expected, kernel_on):
+    assert kernel_on(backend, drawn(t, 128, causal), dtype=dtype) is expected
 
 
 @pytest.mark.parametrize("keys", [32, 64, 96, 128, 192, 256])
-def test_cudnn_is_not_used_for_keys_whose_gradients_are_nan(keys, chosen):
-    wanted = None if keys % 128 == 64 else cudnn
-    assert chosen("gpu", drawn(128, keys)) is wanted
+def test_cudnn_is_not_used_for_keys_whose_gradients_are_nan(keys, kernel_on):
+    expected = None if keys % 128 == 64 else cudnn
+    assert kernel_on("gpu", drawn(128, keys)) is expected
 
 
 KERNELS = {"gpu": cudnn, "tpu": flash}
 
 
 @pytest.mark.parametrize("backend", KERNELS)
-def test_kernels_step_aside_for_what_they_do_not_compute(backend, chosen):
+def test_kernels_step_aside_for_what_they_do_not_compute(backend, kernel_on):
     arrays, rng = drawn(128, 128, True), DropoutRng(jax.random.key(0), jnp.arange(2))
-    assert chosen(backend, arrays) is KERNELS[backend]
+    assert kernel_on(backend, arrays) is KERNELS[backend]
     with kernels.disabled():
-        assert chosen(backend, arrays) is None
-    assert chosen(backend, arrays, drop=Dropout(0.0, rng)) is KERNELS[backend]
-    assert chosen(backend, arrays, drop=Dropout(0.1, None)) is KERNELS[backend]
-    assert chosen(backend, arrays, drop=Dropout(0.1, rng)) is None
-    assert chosen(backend, drawn(128, 128, True, value=16)) is None
+        assert kernel_on(backend, arrays) is None
+    assert kernel_on(backend, arrays, drop=Dropout(0.0, rng)) is KERNELS[backend]
+    assert kernel_on(backend, arrays, drop=Dropout(0.1, None)) is KERNELS[backend]
+    assert kernel_on(backend, arrays, drop=Dropout(0.1, rng)) is None
+    assert kernel_on(backend, drawn(128, 128, True, value=16)) is None
     q, kv, mask = arrays
     for changes in (
         {"aligned": False},  # and causal
         {"within": 4},
         {"only_bts": jnp.ones((2, 128, 128), bool)},
     ):
-        assert chosen(backend, (q, kv, dataclasses.replace(mask, **changes))) is None
+        assert kernel_on(backend, (q, kv, dataclasses.replace(mask, **changes))) is None
     # cuDNN has no gradient of what T5 adds to scores; `relative` adds to the values.
     for positions, has in (
         ("alibi", True),
         ("t5", backend == "tpu"),
         ("relative", False),
     ):
-        found = chosen(backend, arrays, scheme(positions))
-        assert found is (KERNELS[backend] if has else None)
+        kernel = kernel_on(backend, arrays, scheme(positions))
+        assert kernel is (KERNELS[backend] if has else None)
 
 
 def test_layers_that_are_recomputed_know_that_their_mask_is_causal(monkeypatch):
     """As a traced array it would hide the decoder's kernel."""
-    seen = mock.Mock(return_value=None)
-    monkeypatch.setattr("t2t_jax.model.kernels.kernel_for", seen)
+    kernel_for = mock.Mock(return_value=None)
+    monkeypatch.setattr("t2t_jax.model.kernels.kernel_for", kernel_for)
     model = build(ModelConfig(layers=1, width=8, heads=2, hidden=8, remat="full"), 20)
     batch = {
         side + part: jnp.ones((2, 4), jnp.int32)
@@ -244,12 +246,12 @@ def test_layers_that_are_recomputed_know_that_their_mask_is_causal(monkeypatch):
         return nnx.merge(model.definition, parameters).outputs(batch, rng).sum()
 
     jax.eval_shape(jax.grad(loss), model.shapes)
-    causal = [call.args[2].causal for call in seen.call_args_list]
+    causal = [call.args[2].causal for call in kernel_for.call_args_list]
     assert {*causal} == {False, True}
-    assert all(isinstance(each, bool) for each in causal)
+    assert all(isinstance(flag, bool) for flag in causal)
 
 
-def of_sentences(q_bthk, k_bshk, v_bshk, causal, **sentences):
+def cudnn_stand_in(q_bthk, k_bshk, v_bshk, causal, **sentences):
     """A stand-in for cuDNN, which leaves what is of no sentence as it was in memory."""
 
     def places(length_bm, offset_bm, size):
@@ -273,8 +275,8 @@ def of_sentences(q_bthk, k_bshk, v_bshk, causal, **sentences):
 
     unwritten.defvjp(lambda x, place: (x, place), garbage)
     kv = KV(unwritten(k_bshk, key), unwritten(v_bshk, key))
-    at = [Tokens(place, jnp.zeros_like(place)) for place in (query, key)]
-    mask = Mask(*at, causal=causal, aligned=q_bthk.shape[1] == k_bshk.shape[1])
+    tokens = [Tokens(place, jnp.zeros_like(place)) for place in (query, key)]
+    mask = Mask(*tokens, causal=causal, aligned=q_bthk.shape[1] == k_bshk.shape[1])
     q_bthk = unwritten(q_bthk, query)
     y_bthk = dense(q_bthk, kv, mask, NO_POSITION, NO_DROPOUT)
     return jnp.where(query[..., None, None] > 0, y_bthk, jnp.nan)
@@ -284,7 +286,7 @@ def of_sentences(q_bthk, k_bshk, v_bshk, causal, **sentences):
     ("t", "s", "causal"), [(30, 30, False), (30, 30, True), (20, 30, False)]
 )
 def test_sentences_are_attended_to_one_by_one(t, s, causal, monkeypatch):
-    monkeypatch.setattr(sentence_attention, "library_call", of_sentences)
+    monkeypatch.setattr(sentence_attention, "library_call", cudnn_stand_in)
     q, kv, mask = drawn(t, s, causal)
     assert_dense(
         lambda q, kv, mask, _: sentence_attention.by_sentence(q, kv, mask, 4),

@@ -38,16 +38,16 @@ def test_dropout_bits_are_as_good_as_random():
         )
         for seed in (0, 1)
     }
-    ones = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}
-    expected = 3.9 / ones[0].size ** 0.5  # of a mean of +-1: once in 10,000 beyond
-    assert abs(2 * ones[0].mean() - 1) < expected
-    assert abs(2 * (ones[0] ^ ones[1]).mean() - 1) < expected
+    bits_of = {seed: np.unpackbits(x.view(np.uint8)) for seed, x in bits.items()}
+    expected = 3.9 / bits_of[0].size ** 0.5  # of a mean of +-1: once in 10,000 beyond
+    assert abs(2 * bits_of[0].mean() - 1) < expected
+    assert abs(2 * (bits_of[0] ^ bits_of[1]).mean() - 1) < expected
     for axis in range(3):  # rows, positions, features
-        one, two = (
+        bits1, bits2 = (
             np.take(bits[0], range(start, bits[0].shape[axis] + start - 1), axis)
             for start in (0, 1)
         )
-        differ = np.unpackbits((one ^ two).view(np.uint8))
+        differ = np.unpackbits((bits1 ^ bits2).view(np.uint8))
         assert abs(2 * differ.mean() - 1) < 3.9 / differ.size**0.5
     # The highest byte, which a rate is compared with: all values alike often.
     counts = np.bincount((bits[0] >> 24).ravel(), minlength=256)
@@ -104,11 +104,11 @@ def test_an_idea_obeys_what_it_does_not_decline(monkeypatch, tmp_path):
     ideas.load(str(file))
     assert cases.own({"attention": "sigmoid"})
     assert laws.laws_of({"attention": "sigmoid"}) == [*laws.LAWS]
-    one = Subject(config_of(attention="sigmoid"))
+    subject = Subject(config_of(attention="sigmoid"))
     for law in (laws.weights_add_up, laws.weights_are_of_attention):
-        assert law(one) <= laws.LAWS[law]
+        assert law(subject) <= laws.LAWS[law]
     with pytest.raises(Excused, match="does not know attention=sigmoid"):
-        laws.model_is_its_twin(one)
+        laws.model_is_its_twin(subject)
     entry = ATTENTION["sigmoid"]
     for wrong in (
         entry._replace(normalized=True),

@@ -31,11 +31,11 @@ def small_blocks():
 @pytest.fixture(scope="module")
 def _programs_are_not_stored():
     """No other file has these programs; storing them all takes seconds."""
-    least = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, least)
-    jax.config.update(least, float("inf"))
+    option = "jax_persistent_cache_min_compile_time_secs"
+    previous = getattr(jax.config, option)
+    jax.config.update(option, float("inf"))
     yield
-    jax.config.update(least, before)
+    jax.config.update(option, previous)
 
 
 def obeys(case, law, group):

@@ -24,7 +24,7 @@ EQUATIONS = {
     "bthk,hkd->btd": ((3, 5, 4, 6), (4, 6, 32)),
     "btd,vd->btv": ((3, 5, 32), (40, 32)),
 }
-of_equations = pytest.mark.parametrize("equation", EQUATIONS)
+for_equations = pytest.mark.parametrize("equation", EQUATIONS)
 
 
 def drawn(equation):
@@ -40,59 +40,63 @@ def rounded(x):
     return x.astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
-@of_equations
+@for_equations
 def test_operands_are_rounded_and_the_sum_is_not(equation):
     x, w, dy = drawn(equation)
 
     @jax.jit  # with something before and after that XLA may fuse with it
-    def both(x, w, dy):
+    def product_and_gradient(x, w, dy):
         y, pull = jax.vjp(lambda x: product(equation, x, Rounded(w)), -x)
         return -y, pull(-dy)[0]
 
-    y, dx = both(x, w, dy)
+    y, dx = product_and_gradient(x, w, dy)
     inputs, out = equation.split("->")
     a, b = inputs.split(",")
     backward = f"{out},{b}->{a}"
-    for got, of, left in ((y, equation, x), (dx, backward, -dy)):
-        want = np.einsum(of, rounded(left), rounded(w))
-        terms = np.einsum(of, np.abs(left), np.abs(w))  # bounds the float32 sums' error
-        assert np.all(np.abs(got - want) <= 1e-6 * terms)
-        assert np.any(np.abs(got - np.einsum(of, left, w)) > 1e-4 * terms)
+    for actual, formula, factor in ((y, equation, x), (dx, backward, -dy)):
+        expected = np.einsum(formula, rounded(factor), rounded(w))
+        # Bounds the error of the float32 sums.
+        terms = np.einsum(formula, np.abs(factor), np.abs(w))
+        assert np.all(np.abs(actual - expected) <= 1e-6 * terms)
+        assert np.any(np.abs(actual - np.einsum(formula, factor, w)) > 1e-4 * terms)
 
 
-@of_equations
+@for_equations
 def test_a_transposed_weight_is_the_same_weight(equation):
     x, w, _ = drawn(equation)
     axes = {"btd,vd->btv": (1,), "bthk,hkd->btd": (0, 1)}.get(equation, (0,))
-    other = transposed(jnp.asarray(w), axes)
-    assert isinstance(other, Transposed) != (axes == (1,))  # a table is stored so
-    assert other.shape == w.shape
-    np.testing.assert_array_equal(jnp.asarray(other), w)
-    np.testing.assert_array_equal(other[1:3], w[1:3])
+    transposed_w = transposed(jnp.asarray(w), axes)
+    # A table is stored so.
+    assert isinstance(transposed_w, Transposed) != (axes == (1,))
+    assert transposed_w.shape == w.shape
+    np.testing.assert_array_equal(jnp.asarray(transposed_w), w)
+    np.testing.assert_array_equal(transposed_w[1:3], w[1:3])
     for dtype, error in ((jnp.float32, 1e-6), (jnp.bfloat16, 2e-2)):
-        y = product(equation, jnp.asarray(x, dtype), other)
+        y = product(equation, jnp.asarray(x, dtype), transposed_w)
         assert y.dtype == dtype
         terms = np.einsum(equation, np.abs(x), np.abs(w))
         assert np.all(np.abs(y - np.einsum(equation, x, w)) <= error * terms)
 
 
-@of_equations
+@for_equations
 def test_a_converted_weight_is_the_same_weight(equation):
     """To the bit: its copy for products, the weight itself for all else."""
     x, w, _ = drawn(equation)
     x = x.astype(ml_dtypes.bfloat16)
-    other = converted(jnp.asarray(w), (0,), jnp.bfloat16)
-    np.testing.assert_array_equal(product(equation, x, other), product(equation, x, w))
-    wide = x.astype(np.float32)
+    converted_w = converted(jnp.asarray(w), (0,), jnp.bfloat16)
+    for same_w in (converted_w, Rounded(jnp.asarray(w))):
+        y = product(equation, x, same_w)
+        np.testing.assert_array_equal(y, product(equation, x, w))
+    x_float32 = x.astype(np.float32)
     np.testing.assert_array_equal(
-        product(equation, wide, other), product(equation, wide, w)
+        product(equation, x_float32, converted_w), product(equation, x_float32, w)
     )
-    np.testing.assert_array_equal(other[1:], w[1:])
-    np.testing.assert_array_equal(jnp.tanh(other), jnp.tanh(w))
+    np.testing.assert_array_equal(converted_w[1:], w[1:])
+    np.testing.assert_array_equal(jnp.tanh(converted_w), jnp.tanh(w))
     assert converted(w, (), jnp.bfloat16) is w
 
 
-@of_equations
+@for_equations
 def test_the_gradient_of_a_weight_is_that_of_a_float32_product(equation):
     x, w, dy = drawn(equation)
     plain, grad = (
@@ -139,14 +143,6 @@ def test_the_model_and_its_gradient_are_near_those_of_float32(subjects):
         assert 1e-4 < laws.worst_leaf(y, x) < 0.1
 
 
-def test_what_has_bfloat16_activations_is_not_changed(subjects):
-    equation = "btd,df->btf"
-    x, w, _ = drawn(equation)
-    x = x.astype(jnp.bfloat16)
-    got = product(equation, x, Rounded(jnp.asarray(w)))
-    np.testing.assert_array_equal(got, product(equation, x, jnp.asarray(w)))
-
-
 # -------------------------------------------------------------------------------- int8
 
 
@@ -166,20 +162,22 @@ def by_numpy(equation, x, w, summed):
 SUMMED = {"bthk,hkd->btd": (0, 1), "btd,vd->btv": (1,)}
 
 
-@of_equations
+@for_equations
 def test_int8_is_numpys_to_the_bit(equation):
     x, w, _ = drawn(equation)
     summed = SUMMED.get(equation, (0,))
     x[0, 1] = 1e4 * x[0, 1]  # a row's scale is its own
     int8 = quantized({"w": w}, {"w": summed})["w"]
-    rows, columns, want, scale = by_numpy(equation, x, w, summed)
+    rows, columns, expected, scale = by_numpy(equation, x, w, summed)
     np.testing.assert_array_equal(int8.values, columns)
-    got_rows, _ = jax.jit(quantized_rows, static_argnums=1)(x, len(summed))
-    np.testing.assert_array_equal(got_rows, rows)
-    got = jnp.einsum(equation, got_rows, int8.values, preferred_element_type=jnp.int32)
-    np.testing.assert_array_equal(got, want)
+    actual_rows, _ = jax.jit(quantized_rows, static_argnums=1)(x, len(summed))
+    np.testing.assert_array_equal(actual_rows, rows)
+    actual = jnp.einsum(
+        equation, actual_rows, int8.values, preferred_element_type=jnp.int32
+    )
+    np.testing.assert_array_equal(actual, expected)
     y = jax.jit(lambda x, w: product(equation, x, w))(x, int8)
-    np.testing.assert_allclose(y, want * scale, rtol=3e-7, atol=0)
+    np.testing.assert_allclose(y, expected * scale, rtol=3e-7, atol=0)
     # A row's product does not depend on the others.
     alone = jax.jit(lambda x, w: product(equation, x, w))(x[1:2, 2:3], int8)
     np.testing.assert_array_equal(alone, y[1:2, 2:3])

@@ -11,11 +11,17 @@ import math
 from fractions import Fraction
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from t2t_jax.tools.verify.references.twin import IN_NUMPY, Side, Twin, float64, paper
+from t2t_jax.tools.verify.references.twin import (
+    Side,
+    Twin,
+    float64,
+    layer_norm,
+    numpy_of,
+    positional_encoding,
+)
 
 # What the options are if a config does not say: the values of their papers.
 OPTIONS = {
@@ -46,12 +52,12 @@ def option(config, name: str):
 
 def tables(config, embedding) -> tuple:
     """The matrices [v, d] of source, target and output (section 3.4)."""
-    of_target = embedding["tokens"]
+    target = embedding["tokens"]
     one_side = config.kind in ("encoder_only", "decoder_only", "classifier")
-    one = config.tied == "all" or one_side
-    of_source = of_target if one else embedding["source_tokens"]
-    of_output = embedding["output"] if config.tied == "none" else of_target
-    return of_source, of_target, of_output
+    shared = config.tied == "all" or one_side
+    source = target if shared else embedding["source_tokens"]
+    output = embedding["output"] if config.tied == "none" else target
+    return source, target, output
 
 
 def embeddings(config, table_vd, tokens):
@@ -66,7 +72,7 @@ def norm(config, weights, x_td):
     if config.norm_kind == "none":
         return x_td
     if config.norm_kind == "layer":
-        return paper(x_td).layer_norm(weights, x_td, config.norm_epsilon)
+        return layer_norm(weights, x_td, config.norm_epsilon)
     square_t1 = (x_td**2).mean(axis=-1, keepdims=True)
     return weights["scale"] * x_td / (square_t1 + config.norm_epsilon) ** 0.5
 
@@ -84,9 +90,9 @@ def logits(config, parameters, batch, older=None, drop=None):
 class Variant(Twin):
     """The model of a config that may have any variant."""
 
-    def __init__(self, config, older=None, drop=None):
+    def __init__(self, config, older_outputs=None, drop=None):
         super().__init__(config)
-        self.older, self.drop = older, drop or self.drop
+        self.older, self.drop = older_outputs, drop or self.drop
 
     def logits(self, parameters, batch):
         if self.config.kind != "classifier":
@@ -103,16 +109,16 @@ class Variant(Twin):
         kind = self.config.kind
         if kind not in KINDS:
             return self.older(self.config, parameters, batch)
-        of_half = {"encoder_only": self.encoder, "decoder_only": self.decoder}
-        return of_half.get(kind, super().outputs)(parameters, batch)
+        halves = {"encoder_only": self.encoder, "decoder_only": self.decoder}
+        return halves.get(kind, super().outputs)(parameters, batch)
 
     def classifier(self, parameters, batch):
         """tanh(pooled W + b), [b, t, d]: pooled are tokens of the label's sentence."""
         x_bsd, head = self.encoder(parameters, batch), parameters["head"]
-        numpy, segment_bt = paper(x_bsd).jnp, batch["target_segment"]
-        of_name = {"first": lambda x_sd, axis: x_sd[0]}
-        of_name |= {"max": numpy.max, "mean": numpy.mean}
-        pool = of_name[option(self.config, "pooling")]
+        numpy, segment_bt = numpy_of(x_bsd), batch["target_segment"]
+        poolings = {"first": lambda x_sd, axis: x_sd[0]}
+        poolings |= {"max": numpy.max, "mean": numpy.mean}
+        pool = poolings[option(self.config, "pooling")]
         pooled = [np.zeros(x_bsd.shape[2])] * segment_bt.size  # of padding
         for b, t in np.argwhere(segment_bt):
             mine_sd = x_bsd[b, batch["source_segment"][b] == segment_bt[b, t]]
@@ -175,7 +181,7 @@ def sinusoids(length: int, d_model: int, layout: str, spacing: str) -> np.ndarra
     at 10000 * 2 pi and not before.
     """
     place_t, half = np.arange(length), d_model // 2
-    table_td = IN_NUMPY.positional_encoding(place_t, d_model)
+    table_td = positional_encoding(place_t, d_model)
     if spacing != "paper":
         angle_ti = place_t[:, None] / 10000 ** (np.arange(half) / (half - 1))
         table_td[:, ::2], table_td[:, 1::2] = np.sin(angle_ti), np.cos(angle_ti)
@@ -217,11 +223,8 @@ class Scheme(Side):
         theta = option(self.config, "rotary_base") ** (-2.0 * np.arange(d // 2) / d)
         pairs = x_btk[..., 0::2] + 1j * x_btk[..., 1::2]
         pairs = pairs * np.exp(1j * self.position_bt[..., None] * theta)
-        return (
-            paper(x_btk)
-            .jnp.stack([pairs.real, pairs.imag], axis=-1)
-            .reshape(x_btk.shape)
-        )
+        turned = numpy_of(x_btk).stack([pairs.real, pairs.imag], axis=-1)
+        return turned.reshape(x_btk.shape)
 
     def score(self, q_btk, head: int, heads: int):
         """The term added to q k / sqrt(d_k), [b, t, s]."""
@@ -239,7 +242,7 @@ class Scheme(Side):
             return self.weights["table"][bucket_bts, head]
         if self.config.positions == "relative":  # Shaw et al. 2018, equation 4
             keys_btsk = self._clipped("key")
-            score_bts = paper(q_btk).jnp.einsum("btk,btsk->bts", q_btk, keys_btsk)
+            score_bts = numpy_of(q_btk).einsum("btk,btsk->bts", q_btk, keys_btsk)
             return score_bts / divisor(self.config, q_btk.shape[-1])
         return 0.0
 
@@ -249,7 +252,7 @@ class Scheme(Side):
             return 0.0
         if not option(self.config, "relative_values"):
             return 0.0
-        return paper(p_bts).jnp.einsum("bts,btsk->btk", p_bts, self._clipped("value"))
+        return numpy_of(p_bts).einsum("bts,btsk->btk", p_bts, self._clipped("value"))
 
     def _clipped(self, name: str):
         """w_clip(j - i, k) of w = (w_-k, ..., w_k), [b, t, s, k]."""
@@ -264,13 +267,13 @@ def t5_bucket(distance: int, both_sides: bool, buckets: int, farthest: int) -> i
     log(distance / half) / log(farthest / half) * (buckets - half) is j.
     """
     if both_sides:
-        first = buckets // 2 if distance > 0 else 0
-        return first + t5_bucket(-abs(distance), False, buckets // 2, farthest)
-    far, half = max(0, -distance), buckets // 2
-    if far < half:
-        return far
+        offset = buckets // 2 if distance > 0 else 0
+        return offset + t5_bucket(-abs(distance), False, buckets // 2, farthest)
+    span, half = max(0, -distance), buckets // 2
+    if span < half:
+        return span
     j = 0
-    while Fraction(far, half) ** (buckets - half) >= Fraction(farthest, half) ** (
+    while Fraction(span, half) ** (buckets - half) >= Fraction(farthest, half) ** (
         j + 1
     ):
         j += 1
@@ -290,7 +293,7 @@ def gelu(x):
 
 def silu(x):
     """x sigmoid(x), of the same section."""
-    return x / (1 + (jnp if isinstance(x, jax.Array) else np).exp(-x))
+    return x / (1 + numpy_of(x).exp(-x))
 
 
 def relu(x):

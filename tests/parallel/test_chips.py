@@ -24,15 +24,15 @@ def test_slices_have_their_chips_and_others_are_told_with_the_nearest():
         ("v5p:2x2x1", 4, "v5p:2x2x1"),
         ("a100-80:1", 1, "a100-80:1"),
     ):
-        found = find_slice(name)
-        assert (found.count, found.topology) == (count, topology)
-    for name, told in (
+        chips = find_slice(name)
+        assert (chips.count, chips.topology) == (count, topology)
+    for name, message in (
         ("h10:8", "did you mean 'h100'"),
         ("v5e:3x5", "nearest are v5e:4x4 and v5e:2x4"),
         ("v5e:2x2x2", "no such slice"),
         ("h100:2x4", "want a number of chips, such as h100:8"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             find_slice(name)
 
 

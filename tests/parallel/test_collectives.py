@@ -35,9 +35,9 @@ def test_groups_of_devices_are_axes_of_the_mesh(groups, axes):
         "ENTRY %main (p: f32[4]) -> f32[4] {\n"
         f"  %r = f32[4]{{0}} all-reduce(%p), replica_groups={groups}, channel=1\n}}\n"
     )
-    (found,) = collectives.parse_collectives(Program(hlo), MESH)
-    assert found.axes == axes
-    assert found.devices == 2 ** len(axes)
+    (operations,) = collectives.parse_collectives(Program(hlo), MESH)
+    assert operations.axes == axes
+    assert operations.devices == 2 ** len(axes)
 
 
 FUSED = """
@@ -70,16 +70,18 @@ ENTRY %main (p: bf16[8,4]) -> bf16[4,4] {
 
 
 def test_a_tpus_fusions_are_one_operation_each():
-    found = collectives.parse_collectives(
+    operations = collectives.parse_collectives(
         Program(FUSED), {"data": 1, "fsdp": 2, "tensor": 1}
     )
-    told = [(one.kind, one.bytes, one.name) for one in found]
-    assert told == [
+    listed = [
+        (operation.kind, operation.bytes, operation.name) for operation in operations
+    ]
+    assert listed == [
         ("reduce-scatter", 2 * 8 * 4, "dot"),
         ("all-gather", 2 * 8, ""),
         ("all-gather", 4 * 8, ""),
     ]
-    assert [one.sent for one in found] == [32, 8, 16]
+    assert [operation.sent for operation in operations] == [32, 8, 16]
 
 
 @pytest.mark.parametrize(
@@ -93,11 +95,11 @@ def test_what_is_in_a_loop_counts_as_often_as_it_runs(trips):
         "ENTRY %main (p: f32[4]) -> f32[4] {\n"
         f"  %w = f32[4] while(%p), condition=%under, body=%body{trips}\n}}\n"
     )
-    (found,) = collectives.parse_collectives(
+    (operations,) = collectives.parse_collectives(
         Program(hlo), {"data": 2, "fsdp": 1, "tensor": 1}
     )
-    assert found.times == 6
-    assert found.sent == 6 * 16
+    assert operations.times == 6
+    assert operations.sent == 6 * 16
 
 
 CONFIG = Config(
@@ -118,17 +120,17 @@ def step_on(mesh):
     return collectives.parse_collectives(Program(hlo), dict(mesh.shape)), steps.shapes
 
 
-def rows_of(found, reason):
+def rows_of(operations, reason):
     shapes = {x.shape for x in jax.tree.leaves(build(CONFIG.model, 96).shapes)}
-    rows = collectives.table(found, 16, shapes)
+    rows = collectives.table(operations, 16, shapes)
     return [row for row in rows if row["why"] == reason]
 
 
 def test_data_parallel_steps_sum_each_gradient_once():
-    found, state = step_on({"data": 8})
-    assert {one.kind for one in found} == {"all-reduce"}
-    assert {one.axes for one in found} == {("data",)}
-    (gradients,) = rows_of(found, collectives.GRADIENTS)
+    operations, state = step_on({"data": 8})
+    assert {operation.kind for operation in operations} == {"all-reduce"}
+    assert {operation.axes for operation in operations} == {("data",)}
+    (gradients,) = rows_of(operations, collectives.GRADIENTS)
     size = sum(x.size * 4 for x in jax.tree.leaves(state.parameters))
     # The embedding's once for all of its uses; and with them sums of the loss.
     assert 0 <= gradients["bytes"] - size <= 64
@@ -136,22 +138,24 @@ def test_data_parallel_steps_sum_each_gradient_once():
 
 
 def test_fsdp_gathers_every_weight_and_tensor_sums_products():
-    found, state = step_on({"data": 2, "fsdp": 2, "tensor": 2})
-    assert {("fsdp",), ("tensor",)} <= {one.axes for one in found}
-    (weights,) = rows_of(found, collectives.WEIGHTS)
+    operations, state = step_on({"data": 2, "fsdp": 2, "tensor": 2})
+    assert {("fsdp",), ("tensor",)} <= {operation.axes for operation in operations}
+    (weights,) = rows_of(operations, collectives.WEIGHTS)
     divided = [
         x for x in jax.tree.leaves(state.parameters) if "fsdp" in str(x.sharding.spec)
     ]
     assert weights["count"] >= len(divided)
-    (partial,) = rows_of(found, collectives.PARTIAL)
+    (partial,) = rows_of(operations, collectives.PARTIAL)
     # The products after attention and feed-forward, and as many backward.
     assert partial["count"] >= 2 + 3
     # No activation is gathered, and logits stay where they are.
-    assert not rows_of(found, collectives.ACTIVATIONS)
+    assert not rows_of(operations, collectives.ACTIVATIONS)
     # The gradients of the table's three uses are summed once, and each device gets the
     # part that it keeps.
     vocab, width = 96 // 2, 64
-    (summed,) = [one for one in found if one.kind == "reduce-scatter"]
+    (summed,) = [
+        operation for operation in operations if operation.kind == "reduce-scatter"
+    ]
     assert summed.arrays == (("f32", (2, vocab, width // 2)),)
-    whole = ("f32", (vocab, width))
-    assert not any(whole in x.arrays for x in found if x.kind == "all-reduce")
+    full_table = ("f32", (vocab, width))
+    assert not any(full_table in x.arrays for x in operations if x.kind == "all-reduce")

@@ -45,20 +45,20 @@ def text():
 
 
 @functools.cache
-def losses(config, devices, vocab=VOCAB, steps=8):
+def losses(config, devices, vocab=VOCAB, steps=4):
     """The losses of some steps on some devices, and the parameters after them."""
     sides, plan = text()
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
     compiled = compile_steps(build(config.model, vocab), config, mesh, bos=1)
-    state, found = compiled.init(), []
+    state, step_losses = compiled.init(), []
     for i in range(steps):
         layout = meshes.local_layout(mesh, plan[i % len(plan)], config.train.accumulate)
         batch = meshes.place_batch(mesh, fill(layout, *sides))
         assert len(batch["source"].sharding.device_set) == devices
         state, metrics = compiled.train(state, batch)
-        found.append(float(metrics["loss"]))
-    assert len(set(found)) == len(found)
-    return found, jax.device_get(state.parameters)
+        step_losses.append(float(metrics["loss"]))
+    assert len(set(step_losses)) == len(step_losses)
+    return step_losses, jax.device_get(state.parameters)
 
 
 def slow(*values):
@@ -79,11 +79,11 @@ def test_dropout_draws_the_same_on_every_mesh_and_in_every_microbatch(
 ):
     """Its bits belong to a place in the batch, not to a device."""
     config = changed(model={"dropout": 0.3})
-    one, one_end = losses(config, 1, vocab)
-    many, many_end = losses(changed(config, **sections), devices, vocab)
-    np.testing.assert_allclose(one, many, rtol=1e-5)
+    alone, alone_end = losses(config, 1, vocab)
+    divided, divided_end = losses(changed(config, **sections), devices, vocab)
+    np.testing.assert_allclose(alone, divided, rtol=1e-5)
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), one_end, many_end
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), alone_end, divided_end
     )
 
 
@@ -102,30 +102,28 @@ def gradient(config, devices):
     return jax.tree.map(lambda x: x / 0.1, jax.device_get(state.optimizer[0].mu))
 
 
+@pytest.mark.slow  # the law sharded_is_one_device, and test_losses.py, have their parts
 @pytest.mark.parametrize(
     ("model", "train"),
     [
         ({"kind": "lstm"}, {"accumulate": 2, "freeze": "embedding"}),
-        pytest.param(
+        (
             {"kind": "neural_gpu", "options": {"neural_gpu_rows": 4}},
             {"accumulate": 2},
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
-            {}, {"loss": "guided", "freeze": "encoder"}, marks=pytest.mark.slow
-        ),
+        ({}, {"loss": "guided", "freeze": "encoder"}),
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
 def test_the_gradient_of_a_step_is_that_of_one_device(model, train):
     config = changed(model={"dropout": 0.2, **model}, train=train)
-    want = gradient(config, 1)
-    got = gradient(changed(config, mesh={"data": 2, "fsdp": 2, "tensor": 2}), 8)
+    expected = gradient(config, 1)
+    actual = gradient(changed(config, mesh={"data": 2, "fsdp": 2, "tensor": 2}), 8)
 
-    def near(got, want):
-        assert np.linalg.norm(got - want) <= 1e-4 * np.linalg.norm(want)
+    def near(actual, expected):
+        assert np.linalg.norm(actual - expected) <= 1e-4 * np.linalg.norm(expected)
 
-    jax.tree.map(near, got, want)
+    jax.tree.map(near, actual, expected)
 
 
 def test_the_state_is_made_in_parts_and_never_whole_on_a_device():
@@ -137,58 +135,54 @@ def test_the_state_is_made_in_parts_and_never_whole_on_a_device():
     mesh = meshes.make_mesh(config.mesh)
     steps = compile_steps(build(config.model, 4096), config, mesh, bos=1)
     leaves = jax.tree.leaves(steps.shapes)
-    whole = sum(x.size * x.dtype.itemsize for x in leaves)
+    total = sum(x.size * x.dtype.itemsize for x in leaves)
     memory = steps.init.lower().compile().memory_analysis()
-    assert memory.output_size_in_bytes < whole / 8 * 1.05  # but for norms and counters
+    assert memory.output_size_in_bytes < total / 8 * 1.05  # but for norms and counters
     # Of what is made on the way the most is the random numbers of the parameters.
-    assert memory.temp_size_in_bytes < whole / 4
+    assert memory.temp_size_in_bytes < total / 4
     state = steps.init()
-    first = state.parameters["embedding"]["tokens"]
-    assert {s.data.shape for s in first.addressable_shards} == {(2048, 16)}
+    tokens = state.parameters["embedding"]["tokens"]
+    assert {s.data.shape for s in tokens.addressable_shards} == {(2048, 16)}
     for moment in (state.optimizer[0].mu, state.optimizer[0].nu, state.ema):
-        assert moment["embedding"]["tokens"].sharding == first.sharding
+        assert moment["embedding"]["tokens"].sharding == tokens.sharding
 
 
 def test_every_weight_has_a_sharding_rule():
     model = build(changed(model={"positions": "learned", "norm": "pre"}).model, VOCAB)
     mesh = meshes.make_mesh(MeshConfig(data=1, fsdp=4, tensor=2))
-    where = meshes.shardings(mesh, model.axes, model.shapes)
-    jax.tree.map(lambda x, s: s.shard_shape(x.shape), model.shapes, where)
+    shardings = meshes.shardings(mesh, model.axes, model.shapes)
+    jax.tree.map(lambda x, s: s.shard_shape(x.shape), model.shapes, shardings)
     ranks = jax.tree.map(lambda x: len(x.shape), model.shapes)
-    assert jax.tree.leaves(ranks) == [len(s.spec) for s in jax.tree.leaves(where)]
+    assert jax.tree.leaves(ranks) == [len(s.spec) for s in jax.tree.leaves(shardings)]
     # What is left whole is small: LayerNorm's and the learned positions' other axis.
-    whole = [
+    undivided = [
         path
-        for path, s in jax.tree.leaves_with_path(where)
+        for path, s in jax.tree.leaves_with_path(shardings)
         if not any(s.spec) and "norm" not in jax.tree_util.keystr(path)
     ]
-    assert not whole
-
-
-def test_an_axis_without_a_rule_is_an_error():
-    mesh = meshes.make_mesh()
-    assert meshes.sharding(mesh, ("batch",)).spec == PartitionSpec(("data", "fsdp"))
-    with pytest.raises(UserError, match="no sharding rule for the axis 'heds'; did"):
-        meshes.sharding(mesh, ("heds",))
+    assert not undivided
 
 
 @pytest.mark.parametrize(
-    ("mesh", "told"),
+    ("mesh", "message"),
     [
         ({"data": 3, "fsdp": 2}, "data 3 x fsdp 2 x tensor 1 = 6 devices, but 8 are"),
         ({"fsdp": 3}, "fsdp 3 x tensor 1 = 3 devices, but 8 are"),
         ({"data": 0}, r"config\.mesh"),
     ],
 )
-def test_a_mesh_takes_all_devices_or_is_refused(mesh, told):
+def test_a_mesh_takes_all_devices_or_is_refused(mesh, message):
     shape = dict(meshes.make_mesh(MeshConfig(fsdp=2)).shape)
     assert shape == {"data": 4, "fsdp": 2, "tensor": 1}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         meshes.make_mesh(changed(mesh=mesh).mesh)
 
 
-def test_sizes_that_do_not_divide_are_told_with_the_numbers():
+def test_an_axis_without_a_rule_or_that_does_not_divide_is_an_error():
     mesh = meshes.make_mesh(MeshConfig(data=1, tensor=8))
-    told = "'heads' of size 4 is not divisible by 8 devices .config.mesh: tensor 8"
-    with pytest.raises(UserError, match=told):
+    assert meshes.sharding(mesh, ("batch",)).spec == PartitionSpec(("data", "fsdp"))
+    with pytest.raises(UserError, match="no sharding rule for the axis 'heds'; did"):
+        meshes.sharding(mesh, ("heds",))
+    message = "'heads' of size 4 is not divisible by 8 devices .config.mesh: tensor 8"
+    with pytest.raises(UserError, match=message):
         state_shardings(build(CONFIG.model, VOCAB), CONFIG, mesh)

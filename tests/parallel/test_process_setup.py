@@ -38,7 +38,7 @@ print(*sorted(backend.backends()))
 
 
 @pytest.mark.parametrize(
-    ("attached", "chosen", "said"),
+    ("attached", "platforms", "expected"),
     [
         (False, "", "cpu rocm"),
         (True, "", "a TPU is started\ncpu rocm"),
@@ -46,22 +46,24 @@ print(*sorted(backend.backends()))
     ],
     ids=["absent", "attached", "chosen"],
 )
-def test_jax_chooses_among_all_platforms_but_an_absent_tpu(attached, chosen, said):
+def test_jax_chooses_among_all_platforms_but_an_absent_tpu(
+    attached, platforms, expected
+):
     """`libtpu` is installed; what is in /dev decides nothing."""
-    told = subprocess.check_output(
+    output = subprocess.check_output(
         [sys.executable, "-c", PLATFORMS, str(attached)],
-        env=os.environ | {"JAX_PLATFORMS": chosen},
+        env=os.environ | {"JAX_PLATFORMS": platforms},
         cwd=ROOT,
         text=True,
     )
-    assert told.strip() == said
+    assert output.strip() == expected
 
 
 def test_a_jax_that_lacks_an_argument_is_named(monkeypatch):
-    def older(coordinator_address=None, num_processes=None):
+    def initialize(coordinator_address=None, num_processes=None):
         raise AssertionError
 
-    monkeypatch.setattr(jax.distributed, "initialize", older)
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
     monkeypatch.setattr(jax, "__version__", "0.8.0")
     with pytest.raises(UserError, match=r"JAX 0\.8\.0 does not work.*pip install"):
         rendezvous.initialize()
@@ -95,22 +97,25 @@ print(faults(), keep_freed_memory(), faults(), faults(), faults())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_freed_memory_is_kept_for_the_next_allocation():
-    told = subprocess.check_output([sys.executable, "-c", FAULTS], text=True).split()
-    assert told[1] == "True"
-    assert int(told[-1]) < 50 < int(told[0])
+    output = subprocess.check_output([sys.executable, "-c", FAULTS], text=True).split()
+    assert output[1] == "True"
+    assert int(output[-1]) < 50 < int(output[0])
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
+def cache(tmp_path, monkeypatch):
     """A cache folder; JAX is configured as it is without a user's wishes."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    more = ("jax_enable_compilation_cache", "jax_persistent_cache_enable_xla_caches")
-    before = {name: getattr(jax.config, name) for name in (*names, *more)}
+    switches = (
+        "jax_enable_compilation_cache",
+        "jax_persistent_cache_enable_xla_caches",
+    )
+    previous = {name: getattr(jax.config, name) for name in (*names, *switches)}
     monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path))
     monkeypatch.delenv(names[1].upper(), raising=False)
     jax.config.update(names[0], None)
     yield tmp_path / "xla"
-    for name, value in before.items():
+    for name, value in previous.items():
         jax.config.update(name, value)
 
 
@@ -120,15 +125,15 @@ def used():
     return jax.config.jax_compilation_cache_dir
 
 
-def test_it_is_the_users_alone_and_what_a_user_has_said_stays(kept):
+def test_it_is_the_users_alone_and_what_a_user_has_said_stays(cache):
     folder = Path(used())
-    assert folder.parent == kept
+    assert folder.parent == cache
     assert folder.stat().st_mode & 0o077 == 0
     jax.config.update("jax_compilation_cache_dir", "/their/folder")
     assert used() == "/their/folder"
 
 
-def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
+def test_another_processor_or_jaxlib_has_another_folder(cache, monkeypatch):
     folders = set()
     for processor, version in (("A", "1"), ("B", "1"), ("A", "2"), ("A", "1")):
         with monkeypatch.context() as patch:
@@ -139,15 +144,15 @@ def test_another_processor_or_jaxlib_has_another_folder(kept, monkeypatch):
     assert len(folders) == 3
 
 
-def test_a_folder_that_cannot_be_used_is_only_told(kept, capsys):
-    kept.write_text("a file")
+def test_a_folder_that_cannot_be_used_is_only_told(cache, capsys):
+    cache.write_text("a file")
     assert used() is None
     assert "warning: cannot use the compilation cache" in capsys.readouterr().err
 
 
-def test_the_oldest_make_way(kept, monkeypatch):
+def test_the_oldest_make_way(cache, monkeypatch):
     monkeypatch.setattr(process_setup, "CACHE_LIMIT", 250)
-    folder = kept / "of an older jaxlib"
+    folder = cache / "of an older jaxlib"
     folder.mkdir(parents=True)
     for age, name in enumerate("abcd"):
         (folder / name).write_bytes(b"x" * 100)
@@ -161,26 +166,26 @@ def test_the_oldest_make_way(kept, monkeypatch):
     assert choice.exists()
 
 
-def test_choices_of_kernels_may_grow_but_not_change(kept):
+def test_choices_of_kernels_may_grow_but_not_change(cache):
     assert nondeterminism.kernel_choices() == ""
     folder = Path(used()) / nondeterminism.AUTOTUNING
     folder.mkdir()
     for name in "ca":
         (folder / name).write_bytes(name.encode())
-    before = nondeterminism.kernel_choices()
-    assert len(before.split()) == 2
+    choices = nondeterminism.kernel_choices()
+    assert len(choices.split()) == 2
     (folder / "b").write_bytes(b"new")
     os.utime(folder / "a", (1, 1))  # a copy has other times
-    assert nondeterminism.keeps_kernel_choices(before)
+    assert nondeterminism.keeps_kernel_choices(choices)
     assert nondeterminism.keeps_kernel_choices("")
     (folder / "a").write_bytes(b"other")
-    assert not nondeterminism.keeps_kernel_choices(before)
+    assert not nondeterminism.keeps_kernel_choices(choices)
     jax.config.update("jax_enable_compilation_cache", False)
     assert nondeterminism.kernel_choices() == ""
 
 
 @pytest.mark.parametrize(
-    ("flags", "folder", "told"),
+    ("flags", "folder", "message"),
     [
         ("", "/a", "add to XLA_FLAGS '--xla_gpu_exclude_nondeterministic_ops=true'"),
         (nondeterminism.GPU_FLAGS, "", "nothing keeps its choices"),
@@ -190,15 +195,17 @@ def test_choices_of_kernels_may_grow_but_not_change(kept):
         (nondeterminism.GPU_FLAGS, "/a", None),
     ],
 )
-def test_what_makes_two_runs_on_a_gpu_differ(flags, folder, told, kept, monkeypatch):
+def test_what_makes_two_runs_on_a_gpu_differ(
+    flags, folder, message, cache, monkeypatch
+):
     assert nondeterminism.nondeterminism() == ""  # of a CPU
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setenv("XLA_FLAGS", flags)
     jax.config.update("jax_compilation_cache_dir", folder or None)
     if "-off" in flags:
         jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
-    why = nondeterminism.nondeterminism()
-    assert told in why if told else not why
+    reason = nondeterminism.nondeterminism()
+    assert message in reason if message else not reason
 
 
 COMPILED = """
@@ -219,22 +226,25 @@ for function in (intact, damaged):
 
 
 def test_a_second_process_reads_it_and_survives_what_is_damaged(tmp_path):
-    known = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
-    clean = {name: value for name, value in os.environ.items() if name not in known}
+    variables = (
+        "JAX_COMPILATION_CACHE_DIR",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+    )
+    clean = {name: value for name, value in os.environ.items() if name not in variables}
     paths = {"T2T_JAX_CACHE": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    environment = {**clean, **paths, "JAX_PLATFORMS": "cpu", known[1]: "0"}
+    environment = {**clean, **paths, "JAX_PLATFORMS": "cpu", variables[1]: "0"}
 
-    def told():
+    def output():
         command = [sys.executable, "-c", COMPILED]
         return subprocess.check_output(command, env=environment, text=True).split()
 
-    first = told()
-    assert first[1::2] == ["False", "False"]
+    output1 = output()
+    assert output1[1::2] == ["False", "False"]
     (file,) = (tmp_path / "xla").glob("*/jit_damaged-*-cache")
     file.write_bytes(zlib.compress(b"not an executable"))
     half = file.with_name("half-cache")
     half.write_bytes(zlib.compress(os.urandom(1000))[:500])
-    second = told()
-    assert second[1::2] == ["True", "False"]
-    assert second[::2] == first[::2]
+    output2 = output()
+    assert output2[1::2] == ["True", "False"]
+    assert output2[::2] == output1[::2]
     assert not half.exists()

@@ -37,6 +37,6 @@ def together(text, tmp_path_factory):
     (folder / "file").touch()
     places = folder / "work", folder / "file" / "elsewhere"
     flags = [[*flags_for(text, place, **PLAIN)] for place in places]
-    with Children(folder / "logs") as two:
-        two.start_each(flags, devices=2).ends(0, 0)
-        return folder / "work", [two.err(i) for i in range(2)]
+    with Children(folder / "logs") as children:
+        children.start_each(flags, devices=2).ends(0, 0)
+        return folder / "work", [children.err(i) for i in range(2)]

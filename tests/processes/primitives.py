@@ -30,7 +30,7 @@ def arrays() -> dict[str, np.ndarray]:
     """Of each kind that could lose something on its way; some divide into devices."""
     odd = np.array([-0.0, 0.0, np.nan, -np.nan, np.inf, 1e-42, 1.5, -2.0], np.float32)
     odd.view(np.uint32)[2] |= 0x1234  # a nan that has something to say
-    made = {
+    odd_arrays = {
         "float32": odd,
         "bfloat16": odd.astype(jnp.bfloat16),
         "bool": odd > 0,
@@ -38,10 +38,10 @@ def arrays() -> dict[str, np.ndarray]:
         "int32": np.array([-(2**31), 2**31 - 1] * 4, np.int32),
         "uint32": np.array([0, 2**32 - 1] * 4, np.uint32),
     }
-    for name, x in [*made.items()]:
-        made |= {f"{name}, three": x[:3], f"{name}, empty": x[:0]}
-        made |= {f"{name}, scalar": x[2], f"{name}, turned": x.reshape(2, 4).T}
-    return {name: np.asarray(x) for name, x in made.items()}
+    for name, x in [*odd_arrays.items()]:
+        odd_arrays |= {f"{name}, three": x[:3], f"{name}, empty": x[:0]}
+        odd_arrays |= {f"{name}, scalar": x[2], f"{name}, turned": x.reshape(2, 4).T}
+    return {name: np.asarray(x) for name, x in odd_arrays.items()}
 
 
 def error(function: Callable) -> str:
@@ -57,7 +57,7 @@ def exchanged(me: int) -> dict:
     """What this process learns from the others -> what it should learn."""
     numbers, host = processes.exchange("numbers", me), socket.gethostname()
     large = "ä\u2028" * processes.PART
-    there = processes.exchange("large", large + str(me))
+    received = processes.exchange("large", large + str(me))
     items, bad = [(1, "a"), (0, ""), [], (me, "b")], UserError("after an item")
 
     def bad_items():
@@ -69,13 +69,13 @@ def exchanged(me: int) -> dict:
             if me == number:
                 raise UserError(f"of {number} alone")
 
-    def stream(name, made):
-        return [*processes.stream_from_first(name, made)]
+    def stream(name, items):
+        return [*processes.stream_from_first(name, items)]
 
     processes.check_same("the same", {"a": [1, 0.1]}, "")
     return {
         "numbers": (numbers, [0, 1]),
-        "large": (there == [large + "0", large + "1"], True),
+        "large": (received == [large + "0", large + "1"], True),
         "small": (processes.exchange("small", None if me else ""), ["", None]),
         "first": (processes.from_first("first", lambda: {"made": me}), {"made": 0}),
         "bytes": (
@@ -102,40 +102,45 @@ def exchanged(me: int) -> dict:
     }
 
 
-def found(seen: dict) -> dict:
+def report(results: dict) -> dict:
     """What is not as it should be, or did not arrive; how many arrays were sent."""
-    seen |= exchanged(processes.index())
+    results |= exchanged(processes.index())
     for name, x in arrays().items():
-        for where in ("divided", "whole", "NumPy's"):
-            if where != "divided" or x.shape in ((8,), (0,)):
-                seen[f"{name}, {where}"] = bits(placed(x, where)), bits(x)
+        for placement in ("divided", "whole", "NumPy's"):
+            if placement != "divided" or x.shape in ((8,), (0,)):
+                results[f"{name}, {placement}"] = bits(placed(x, placement)), bits(x)
     # As JSON: what comes from another process has lists for tuples.
-    told = {n: [json.dumps(x, default=str) for x in pair] for n, pair in seen.items()}
+    as_json = {
+        n: [json.dumps(x, default=str) for x in pair] for n, pair in results.items()
+    }
     return {
-        "wrong": {name: pair for name, pair in told.items() if pair[0] != pair[1]},
-        "arrays": len(seen),
+        "wrong": {name: pair for name, pair in as_json.items() if pair[0] != pair[1]},
+        "arrays": len(results),
     }
 
 
-def placed(x: np.ndarray, where: str) -> np.ndarray:
+def placed(x: np.ndarray, placement: str) -> np.ndarray:
     """An array of the first process, put on all devices and fetched from there."""
     mesh = jax.make_mesh((jax.device_count(),), ("all",))
-    spec = PartitionSpec("all") if where == "divided" else PartitionSpec()
-    sharding = None if where == "NumPy's" else NamedSharding(mesh, spec)
+    spec = PartitionSpec("all") if placement == "divided" else PartitionSpec()
+    sharding = None if placement == "NumPy's" else NamedSharding(mesh, spec)
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-    there = processes.distribute(x if processes.is_first() else None, shape)
+    distributed = processes.distribute(x if processes.is_first() else None, shape)
     if sharding:
-        assert there.sharding.is_equivalent_to(sharding, there.ndim)
-    return processes.gather(there)
+        assert distributed.sharding.is_equivalent_to(sharding, distributed.ndim)
+    return processes.gather(distributed)
 
 
 def state(step: int) -> TrainState:
     """A state of NumPy arrays, as all processes and the test itself make it."""
     rng = np.random.default_rng(step)
     divided = {"divided": rng.standard_normal((8, 1 << 15), np.float32)}
-    whole = {"whole": rng.standard_normal(8, np.float32), "odd": arrays()["float32"]}
+    replicated = {
+        "whole": rng.standard_normal(8, np.float32),
+        "odd": arrays()["float32"],
+    }
     counters = [np.asarray(n, np.int32) for n in (step, 0, 0)]
-    return TrainState(divided | whole, {}, {"moments": divided}, *counters)
+    return TrainState(divided | replicated, {}, {"moments": divided}, *counters)
 
 
 def shared_checkpoints(folder: Path) -> dict:
@@ -148,20 +153,20 @@ def shared_checkpoints(folder: Path) -> dict:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
     shapes, workdir = jax.tree.map(struct, state(0)), Workdir(folder)
-    own = Workdir(folder / str(processes.index())).checkpoints
-    seen = {"seen by all": (seen_by_all(workdir.checkpoints), True)}
-    seen["only seen by one"] = seen_by_all(own), False
-    seen["probes left"] = [*map(str, workdir.checkpoints.glob(".probe*"))], []
-    kept = Checkpoints(workdir, 2, 1, shared=True)
+    own_folder = Workdir(folder / str(processes.index())).checkpoints
+    results = {"seen by all": (seen_by_all(workdir.checkpoints), True)}
+    results["only seen by one"] = seen_by_all(own_folder), False
+    results["probes left"] = [*map(str, workdir.checkpoints.glob(".probe*"))], []
+    checkpoints = Checkpoints(workdir, 2, 1, shared=True)
 
     def restored() -> list:
-        read, progress = kept.restore(shapes)
-        same = jax.tree.map(
+        read, progress = checkpoints.restore(shapes)
+        placed_alike = jax.tree.map(
             lambda x, want: x.sharding.is_equivalent_to(want.sharding, x.ndim),
             read,
             shapes,
         )
-        assert all(jax.tree.leaves(same)), same
+        assert all(jax.tree.leaves(placed_alike)), placed_alike
         return [*map(bits, jax.tree.leaves(processes.gather(read))), progress.seconds]
 
     def expected(step: int) -> list:
@@ -169,35 +174,35 @@ def shared_checkpoints(folder: Path) -> dict:
 
     def save(step: int) -> None:
         placed = processes.distribute(state(step), shapes)
-        kept.save(placed, RunProgress(seconds=float(step)), parameters=step == 3)
-        kept.wait()
+        checkpoints.save(placed, RunProgress(seconds=float(step)), parameters=step == 3)
+        checkpoints.wait()
 
-    seen["written by one process"] = restored(), expected(1)
+    results["written by one process"] = restored(), expected(1)
     save(2)
     save(3)
-    kept.save_best(processes.distribute(state(3), shapes).parameters, 3, 0.5)
-    newer = workdir.checkpoints / "state" / "3"
+    checkpoints.save_best(processes.distribute(state(3), shapes).parameters, 3, 0.5)
+    damaged = workdir.checkpoints / "state" / "3"
     if processes.is_first():
-        [*_, part] = sorted((newer / "state/ocdbt.process_1/d").iterdir())
+        [*_, part] = sorted((damaged / "state/ocdbt.process_1/d").iterdir())
         part.write_bytes(part.read_bytes()[::-1])
-    seen["one shard is damaged"] = restored(), expected(2)
-    seen["set aside"] = newer.exists(), False
+    results["one shard is damaged"] = restored(), expected(2)
+    results["set aside"] = damaged.exists(), False
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if not processes.is_first():  # as a full disk: it can write no more than that
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
     message = error(lambda: save(4))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    who = f"{workdir.checkpoints}: process 1 on {socket.gethostname()}: "
+    source = f"{workdir.checkpoints}: process 1 on {socket.gethostname()}: "
     texts = ["the checkpoint of step 4 could not be", "the last of step 2", "[True]"]
-    texts += [who] * processes.is_first()
-    seen["one disk is full"] = [t for t in texts if t not in message], []
-    seen["after it"] = restored(), expected(2)
+    texts += [source] * processes.is_first()
+    results["one disk is full"] = [t for t in texts if t not in message], []
+    results["after it"] = restored(), expected(2)
     save(4)
-    kept.close()
-    return seen
+    checkpoints.close()
+    return results
 
 
 if __name__ == "__main__":
     coordinator, count, process, folder = (a.partition("=")[2] for a in sys.argv[1:])
     rendezvous.initialize(coordinator, int(count), int(process))
-    print(json.dumps(found(shared_checkpoints(Path(folder)))))
+    print(json.dumps(report(shared_checkpoints(Path(folder)))))

@@ -29,20 +29,22 @@ def source(text):
 
 def test_lines_are_translated_from_standard_input(start, finished, source):
     """The second process prints nothing."""
-    before = contents(finished)
+    content = contents(finished)
     flags = ["--batch_size=9", "--nbest=2", "--scores", "--alignments"]
     printed = []
     for n in (1, 2):
-        some = start(n, f"--workdir={finished}", *flags, stdin=source, **TRANSLATE)
-        some.ends(*[0] * n)
-        gloo = [line for line in some.out().splitlines(True) if "[Gloo]" not in line]
+        children = start(n, f"--workdir={finished}", *flags, stdin=source, **TRANSLATE)
+        children.ends(*[0] * n)
+        gloo = [
+            line for line in children.out().splitlines(True) if "[Gloo]" not in line
+        ]
         printed.append("".join(gloo))
-    assert all("[Gloo]" in line for line in some.out(1).splitlines())
-    assert some.err(1) == ""
+    assert all("[Gloo]" in line for line in children.out(1).splitlines())
+    assert children.err(1) == ""
     numbers = {int(line.partition(" ")[0]) for line in printed[0].split("\n")[:-1]}
     assert numbers == {*range(source.count("\n"))}
     assert printed[0] == printed[1]
-    assert contents(finished) == before
+    assert contents(finished) == content
 
 
 def test_an_output_that_was_killed_is_resumed_by_two(start, finished, source, tmp_path):
@@ -68,9 +70,9 @@ def test_sigterm_ends_a_translation_at_once(start, finished, source, tmp_path, n
     (tmp_path / "source").write_text(source * 9, encoding="utf-8")
     command = [f"--workdir={finished}", "--batch_size=9", f"--input={tmp_path}/source"]
     command += [f"--output={tmp_path}/two"]
-    two = start(2, *command, patch=SLOW_CHUNKS, **TRANSLATE).until("added")
-    two.send(signal.SIGTERM, number)
-    statuses = two.end(45)
+    children = start(2, *command, patch=SLOW_CHUNKS, **TRANSLATE).until("added")
+    children.send(signal.SIGTERM, number)
+    statuses = children.end(45)
     assert 143 in statuses
     assert set(statuses) <= {143, -signal.SIGABRT, 1}  # JAX ends who was not asked
     assert not (tmp_path / "two").exists()

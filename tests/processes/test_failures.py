@@ -23,38 +23,42 @@ SECONDS = 60  # in which the others have to end; JAX knows of a death after 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["config", "text"])
-def test_what_differs_between_hosts_is_told(start, text, tmp_path, what):
+@pytest.mark.parametrize("difference", ["config", "text"])
+def test_what_differs_between_hosts_is_told(start, text, tmp_path, difference):
     hosts = tmp_path / "one", tmp_path / "another"
     for host in hosts:
         shutil.copytree(text, host / "text")
     flags, subject = [], "the prepared text"
-    if what == "text":  # every host has files of these names, but not the same
+    if difference == "text":  # every host has files of these names, but not the same
         file = hosts[1] / "text" / "train.de"
-        first, second, *lines = file.read_text().splitlines(keepends=True)
-        file.write_text("".join([second, first, *lines]))
+        line1, line2, *lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join([line2, line1, *lines]))
     else:
         flags, subject = ["--config.train.seed=7"], "the config"
     command = flags_for("text", tmp_path / "work", **PLAIN)
-    two = start(0)
-    for they, host, more in zip(rendezvous_flags(2), hosts, ([], flags), strict=True):
-        two.start(*they, *command, *more, folder=host, PYTHONPATH=str(ROOT))
-    two.ends(2, 2, seconds=60)
-    assert two.err(1) == ""
-    assert "Traceback" not in two.err()
+    children = start(0)
+    for process_flags, host, extra in zip(
+        rendezvous_flags(2), hosts, ([], flags), strict=True
+    ):
+        children.start(
+            *process_flags, *command, *extra, folder=host, PYTHONPATH=str(ROOT)
+        )
+    children.ends(2, 2, seconds=60)
+    assert children.err(1) == ""
+    assert "Traceback" not in children.err()
     assert not (tmp_path / "work" / "config.json").exists()
-    error = two.err().splitlines()[-1]
-    there = f"of process 1 on {HOST} is not that of process 0 on {HOST}"
-    assert error.startswith(f"error: {subject} {there}")
+    error = children.err().splitlines()[-1]
+    sentence = f"of process 1 on {HOST} is not that of process 0 on {HOST}"
+    assert error.startswith(f"error: {subject} {sentence}")
 
 
 @pytest.mark.slow
 def test_a_process_that_never_comes_is_told(start, text, tmp_path):
     command = flags_for(text, tmp_path / "work", **PLAIN)
-    one = start(0).start(*rendezvous_flags(2)[1], *command, patch=IMPATIENT)
-    one.ends(2, seconds=60)
-    assert "error: the processes failed to connect (process 1 of 2" in one.err()
-    assert "Start all of them within 8 seconds" in one.err()
+    child = start(0).start(*rendezvous_flags(2)[1], *command, patch=IMPATIENT)
+    child.ends(2, seconds=60)
+    assert "error: the processes failed to connect (process 1 of 2" in child.err()
+    assert "Start all of them within 8 seconds" in child.err()
     assert not (tmp_path / "work").exists()
 
 
@@ -76,8 +80,10 @@ def process_of(workdir, number):
 @pytest.mark.parametrize("number", [1, 0])
 def test_a_process_that_is_killed_ends_all(text, tmp_path, start, number):
     workdir = tmp_path / "work"
-    long = PLAIN | {"train": PLAIN["train"] | {"steps": 100_000, "eval_every": 100_000}}
-    flags = flags_for(text, workdir, **long)
+    endless = PLAIN | {
+        "train": PLAIN["train"] | {"steps": 100_000, "eval_every": 100_000}
+    }
+    flags = flags_for(text, workdir, **endless)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     launcher = start(0).run(
         ["bash", f"{ROOT}/launch/local.sh", "2", *flags],
@@ -89,15 +95,17 @@ def test_a_process_that_is_killed_ends_all(text, tmp_path, start, number):
     pid = process_of(workdir, number)
     os.kill(pid, signal.SIGKILL)
     statuses = launcher.end(SECONDS)
-    told = launcher.err()
-    assert statuses == [128 + signal.SIGKILL], told
+    error = launcher.err()
+    assert statuses == [128 + signal.SIGKILL], error
     killed = f"process {number} (pid {pid}) was killed by SIGKILL"
-    assert f"local: {killed}; the others have 60 s to end" in told
-    assert f"local: the run failed: {killed}" in told
-    assert told.endswith("local: the same command continues from the last checkpoint\n")
+    assert f"local: {killed}; the others have 60 s to end" in error
+    assert f"local: the run failed: {killed}" in error
+    assert error.endswith(
+        "local: the same command continues from the last checkpoint\n"
+    )
     if number == 0:  # what the runtime tells of a survivor is long
-        assert "local: process 1 ends, too; what it says of that is in " in told
-        assert "[1]   File" not in told
+        assert "local: process 1 ends, too; what it says of that is in " in error
+        assert "[1]   File" not in error
     folder = Workdir(workdir).checkpoints / "state"
     steps = sealed_steps(folder)
     assert steps[-1] >= 20 - PLAIN["train"]["save_every"]
@@ -105,5 +113,5 @@ def test_a_process_that_is_killed_ends_all(text, tmp_path, start, number):
 
     short = PLAIN | {"train": PLAIN["train"] | {"steps": steps[-1] + 1}}
     shutil.copytree(workdir, tmp_path / "copy")
-    again = start(1, *flags_for(text, tmp_path / "copy", **short), devices=4).ends(0)
-    assert f"continuing after step {steps[-1]:,}" in again.err()
+    child = start(1, *flags_for(text, tmp_path / "copy", **short), devices=4).ends(0)
+    assert f"continuing after step {steps[-1]:,}" in child.err()

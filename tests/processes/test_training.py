@@ -31,11 +31,11 @@ def plain_with(**fields):
     return PLAIN | {"train": PLAIN["train"] | fields}
 
 
-def assert_near(workdir, other):
+def assert_near(workdir, other_workdir):
     """The losses of all steps are equal, but for the order of sums."""
-    found = child_runs.losses(workdir)
-    assert [*found] == [*range(1, PLAIN["train"]["steps"] + 1)]
-    assert loss_difference(found, child_runs.losses(other)) <= ORDER
+    step_losses = child_runs.losses(workdir)
+    assert [*step_losses] == [*range(1, PLAIN["train"]["steps"] + 1)]
+    assert loss_difference(step_losses, child_runs.losses(other_workdir)) <= ORDER
 
 
 def states(workdir):
@@ -45,12 +45,12 @@ def states(workdir):
 def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
     alone, together
 ):
-    workdir, told = together
+    workdir, errors = together
     assert_near(workdir, alone)
     assert states(workdir) == states(alone) == [5, 10]
-    assert "mesh        data 4 x fsdp 1 x tensor 1" in told[0]
-    assert "finished: 10 of 10 steps are trained" in told[0]
-    assert told[1] == ""
+    assert "mesh        data 4 x fsdp 1 x tensor 1" in errors[0]
+    assert "finished: 10 of 10 steps are trained" in errors[0]
+    assert errors[1] == ""
     assert {file.name for file in workdir.parent.iterdir()} == {"work", "file", "logs"}
     # They see no folder of both: the first writes the arrays of both.
     parts = (workdir / "checkpoints").rglob("ocdbt.process_*")
@@ -69,22 +69,22 @@ def test_two_processes_train_as_one_and_only_the_first_writes_and_talks(
 def test_a_signal_stops_all_after_the_same_step(text, start, tmp_path, signum, numbers):
     workdir = tmp_path / "work"
     command = flags_for(text, workdir, **PLAIN)
-    two = start(2, *command, patch=SLOWLY, devices=2).until("step 3/10")
+    children = start(2, *command, patch=SLOWLY, devices=2).until("step 3/10")
     for number in numbers:
-        two.send(signum, number)
-    two.ends(143, 143, seconds=30)
+        children.send(signum, number)
+    children.ends(143, 143, seconds=30)
     step = states(workdir)[-1]
     assert 3 <= step < 10
-    assert two.err().endswith(
+    assert children.err().endswith(
         f"SIGTERM: stopped after step {step}, which is saved; run the same "
         "command again to continue\n"
     )
-    others = [line for line in two.err(1).splitlines() if "preemption" not in line]
-    assert others == []
+    lines = [line for line in children.err(1).splitlines() if "preemption" not in line]
+    assert lines == []
     assert not (workdir / ".lock").exists()
 
-    again = start(2, *command, devices=2).ends(0, 0)
-    assert f"continuing after step {step}" in again.err()
+    continued = start(2, *command, devices=2).ends(0, 0)
+    assert f"continuing after step {step}" in continued.err()
 
     # To the last bit: so with the programs that users have, which `together` has not.
     start(2, *flags_for(text, tmp_path / "whole", **PLAIN), devices=2).ends(0, 0)
@@ -97,15 +97,15 @@ def test_a_run_goes_from_two_processes_to_one_and_to_three(
 ):
     """`training/test_checkpoint.py` has the bits of a state on other devices."""
     workdir = tmp_path / "work"
-    for before, steps, n, devices in (
+    for step, steps, n, devices in (
         (0, 3, 2, 4),
         (3, 5, 1, 1),
         (5, 8, 3, 1),  # into which its rows do not divide
         (8, 10, 1, 8),
     ):
         command = flags_for(text, workdir, **plain_with(steps=steps))
-        some = start(n, *command, devices=devices).ends(*[0] * n)
-        assert (f"continuing after step {before}\n" in some.err()) == (before > 0)
+        children = start(n, *command, devices=devices).ends(*[0] * n)
+        assert (f"continuing after step {step}\n" in children.err()) == (step > 0)
     assert_near(workdir, together[0])
 
 
@@ -116,7 +116,7 @@ def test_what_two_processes_share_is_what_one_of_them_has(start, tmp_path):
     alone.save(state(1), RunProgress(seconds=1.0))
     alone.close()
     flag, module = f"--folder={workdir}", "tests.processes.primitives"
-    both = start(2, flag, module=module, devices=2).ends(0, 0)
+    children = start(2, flag, module=module, devices=2).ends(0, 0)
     # Each wrote its part, and one process reads all of them.
     for kind, step in ("state", 4), ("parameters", 3), ("best", 3):
         folder = workdir.checkpoints / kind / str(step)
@@ -128,6 +128,6 @@ def test_what_two_processes_share_is_what_one_of_them_has(start, tmp_path):
     assert_same(read_parameters(folder, state(0).parameters), state(3).parameters)
     assert states(workdir) == [2, 4]
     for number in range(2):
-        found = json.loads(both.out(number).splitlines()[-1])  # after Gloo's lines
-        assert found["wrong"] == {}, found
-        assert found["arrays"] > 50
+        report = json.loads(children.out(number).splitlines()[-1])  # after Gloo's lines
+        assert report["wrong"] == {}, report
+        assert report["arrays"] > 50

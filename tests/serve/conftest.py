@@ -1,6 +1,7 @@
 """The application around an engine without a model, in this process or over TCP."""
 
 import asyncio
+import collections
 import threading
 
 import pytest
@@ -24,14 +25,24 @@ def client():
 
 
 class Running:
-    """A server in a thread, on a port of its own; `call` runs in its event loop."""
+    """A server in a thread, on a port of its own.
+
+    Attributes:
+      bodies: of the requests to each path, in the order of their arrival.
+    """
 
     def __init__(self, engine, **settings):
-        self.engine = engine
-        app = application(engine, Settings(**settings), FakeGuesser())
-        self.service = app.state.service
+        self.engine, self.bodies = engine, collections.defaultdict(list)
+        self._app = application(engine, Settings(**settings), FakeGuesser())
+        self.service = self._app.state.service
         config = uvicorn.Config(
-            app, port=0, lifespan="off", log_config=None, http="h11", ws="none"
+            self._answer,
+            port=0,
+            interface="asgi3",
+            lifespan="off",
+            log_config=None,
+            http="h11",
+            ws="none",
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=asyncio.run, args=(self._run(),))
@@ -45,6 +56,19 @@ class Running:
     async def _run(self):
         self.loop = asyncio.get_running_loop()
         await self._server.serve()
+
+    async def _answer(self, scope, receive, send):
+        chunks = []
+
+        async def recorded():
+            message = await receive()
+            if scope["method"] == "POST" and message["type"] == "http.request":
+                chunks.append(message.get("body", b""))
+                if not message.get("more_body"):
+                    self.bodies[scope["path"]].append(b"".join(chunks))
+            return message
+
+        await self._app(scope, recorded, send)
 
     def close(self):
         self._server.should_exit = True
@@ -61,5 +85,5 @@ def running():
         return started[-1]
 
     yield start
-    for each in started:
-        each.close()
+    for server in started:
+        server.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
 import types
 
@@ -16,13 +17,17 @@ from t2t_jax.tools.serve.engine import Details, Direction, Limits
 from t2t_jax.tools.serve.turns import LateError, Turns
 
 
-class Vocabulary:
-    """Each token is the word of its number; 0 ends the sentence."""
+def tokens_of(words):
+    """The tokens of each word: its first letter, and the rest."""
+    return [[f" {word[:1]}", word[1:]] if word[1:] else [f" {word}"] for word in words]
 
-    spelled = "", " Die", " Katze", " sch", "läft"
+
+class Vocabulary:
+    """The tokens of a line are those of `tokens_of`, and an end."""
 
     def words(self, ids, line):
-        return token_words([self.spelled[i].encode() for i in ids])
+        tokens = itertools.chain.from_iterable(tokens_of(line.split(" ")))
+        return token_words([*map(str.encode, tokens), b""])
 
 
 TRANSLATOR = types.SimpleNamespace(
@@ -43,11 +48,13 @@ class FakeEngine:
       raises: what `translate` raises.
     """
 
-    limits, turns = Limits(beams=(4, 1)), Turns()
+    limits, turns, translator = Limits(beams=(4, 1)), Turns(), TRANSLATOR
 
     def __init__(self, *names, ready=True):
-        names = names or ("en-de",)
-        self.directions = {n: Direction(n, *n.split("-"), TRANSLATOR) for n in names}
+        self.directions = {
+            name: Direction(name, *name.split("-"), self.translator)
+            for name in names or ("en-de",)
+        }
         self.ready, self.compilations = ready, 0
         self.calls, self.cancelled, self.closed, self.reloaded = [], [], False, []
         self.raises = None
@@ -79,9 +86,9 @@ class FakeEngine:
         pass
 
     async def translate(
-        self, direction, lines, options, *, client, deadline, checked=False
+        self, direction, lines, requests, *, client, deadline, checked=False
     ):
-        self.calls.append((direction, [*lines], [*options], client))
+        self.calls.append((direction, [*lines], [*requests], client))
         self._queued += len(lines)
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
@@ -95,38 +102,44 @@ class FakeEngine:
             self._queued -= len(lines)
         if self.raises:
             raise self.raises
-        of = zip(lines, options, strict=True)
-        return [self._translation(direction, *each) for each in of]
+        return [
+            self._translation(direction, line, request)
+            for line, request in zip(lines, requests, strict=True)
+        ]
 
-    def _translation(self, direction, line, options):
+    def _translation(self, direction, line, request):
         if "bad" in line:
             return UserError(f"{line!r} is bad")
         tag = direction.partition("-")[2]
         texts = [f"<{tag}{f' {i}' * (i > 1)}> {line}" for i in range(1, 5)]
-        texts[0] = " ".join([texts[0], *options.must])
+        texts[0] = " ".join([texts[0], *request.must])
         # exp(-2 / 4): a confidence of 0.61
         tokens = (1, 2, 3, 4, 0)[-4 if "low" in line else 0 :]
         log_prob = -20.0 if "low" in line else -2.5
-        found = [
+        results = [
             Hypothesis(t, -0.5 * i, log_prob, True, tokens) for i, t in enumerate(texts)
         ]
-        return Translation(line, tuple(found[: options.nbest]), 3 * ("long" in line))
+        return Translation(line, tuple(results[: request.nbest]), 3 * ("long" in line))
 
     async def details(self, direction, pairs, *, client, deadline):
-        score = Score(
-            ("▁Die", "▁Katze", "▁sch", "läft", "</s>"),
-            (-0.1, -0.2, -0.3, -0.4, -1.5),
-            -0.5,
-        )
-        return [Details(score, Alignment(((0, 0), (1, 2)))) for _ in pairs]
+        details = []
+        for line, translation in pairs:
+            words = tokens_of(translation.text.split(" "))
+            # The later, the less probable: several bands.
+            log_probs = (-0.25 * n for n, tokens in enumerate(words) for _ in tokens)
+            pieces = (*itertools.chain.from_iterable(words), "</s>")
+            links = tuple((n, n) for n in range(min(len(words), line.count(" ") + 1)))
+            score = Score(pieces, (*log_probs, -1.5), 0.0)
+            details.append(Details(score, Alignment(links)))
+        return details
 
     async def align_units(self, direction, pairs, client, deadline):
         aligned = []
-        for line, found in pairs:
-            tag, _, _ = found.text.partition("> ")
-            before, of_line = len(units(f"{tag}>")), units(line)
-            links = [(n, n + before) for n in range(len(of_line))]
-            aligned.append(Aligned(of_line, units(found.text), links))
+        for line, results in pairs:
+            tag, _, _ = results.text.partition("> ")
+            previous, line_units = len(units(f"{tag}>")), units(line)
+            links = [(n, n + previous) for n in range(len(line_units))]
+            aligned.append(Aligned(line_units, units(results.text), links))
         return aligned
 
     async def close(self):
@@ -145,5 +158,5 @@ class FakeGuesser:
     def guess(self, text):
         if text.startswith("?"):
             return Guess("en", 0.01, 0.02)
-        known = text[2:3] == ":"
-        return Guess(*((text[:2], 0.925, 1.0) if known else ("en", 0.6, 0.6)))
+        has_code = text[2:3] == ":"
+        return Guess(*((text[:2], 0.925, 1.0) if has_code else ("en", 0.6, 0.6)))

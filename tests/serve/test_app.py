@@ -9,9 +9,10 @@ import socket
 import pytest
 
 from t2t_jax.decoding.results import Hypothesis, Translation
+from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve import service
-from t2t_jax.tools.serve.engine import Options, OverloadedError, StoppingError
+from t2t_jax.tools.serve.engine import OverloadedError, StoppingError
 from t2t_jax.tools.serve.fields import Field
 from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
@@ -39,15 +40,15 @@ def test_a_line_has_all_that_is_known_of_it(client):
     decode = {"beam": 4, "alpha": 0.6}  # the beam that was used
     sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "epsilon": 0.0}
     sampling["samples"] = 0
-    made = {"checkpoints": [[12]], "decode": decode, "sampling": sampling}
-    assert body["provenance"] == made
+    record = {"checkpoints": [[12]], "decode": decode, "sampling": sampling}
+    assert body["provenance"] == record
     first, blank = body["translations"]
-    of_all = {"log_prob": -2.5, "ended": True, "tokens": [1, 2, 3, 4, 0]}
+    common = {"log_prob": -2.5, "ended": True, "tokens": [1, 2, 3, 4, 0]}
     assert first == {
         "source": "a long",
         "hypotheses": [
-            {"text": "<de> a long p q", "score": 0.0, **of_all},
-            {"text": "<de 2> a long", "score": -0.5, **of_all},
+            {"text": "<de> a long p q", "score": 0.0, **common},
+            {"text": "<de 2> a long", "score": -0.5, **common},
         ],
         "confidence": pytest.approx(0.60653066),
         "cut": 3,
@@ -56,36 +57,40 @@ def test_a_line_has_all_that_is_known_of_it(client):
     [options] = engine.calls[0][2]
     assert (options.prefix, options.must, options.must_not) == ("x", ("p", "q"), ("r",))
     post(client(engine), lines=["a"], samples=2, seed=5)
-    assert engine.calls[1][2] == [Options(samples=2, seed=5)]
+    assert engine.calls[1][2] == [SearchRequest(samples=2, seed=5)]
 
 
 def test_options_may_be_given_for_each_line(client):
     engine = FakeEngine()
     fields = {"prefix": ["x", ""], "must": [["p"], []], "must_not": [[], ["q", "r"]]}
     assert post(client(engine), lines=["a", "b"], **fields).status_code == 200
-    one, two = engine.calls[0][2]
-    assert (one.prefix, one.must, one.must_not) == ("x", ("p",), ())
-    assert (two.prefix, two.must, two.must_not) == ("", (), ("q", "r"))
+    first_key, second_key = engine.calls[0][2]
+    assert (first_key.prefix, first_key.must, first_key.must_not) == ("x", ("p",), ())
+    assert (second_key.prefix, second_key.must, second_key.must_not) == (
+        "",
+        (),
+        ("q", "r"),
+    )
     for name, value in (("prefix", ["x", "y", "z"]), ("must", [["p"]])):
         answer = post(client(engine), lines=["a", "b"], **{name: value})
         assert (answer.status_code, name in answer.text) == (400, True)
 
 
 def test_words_have_the_sums_of_their_tokens(client):
-    body = post(client(), lines=["a b", "", "bad"], details=True).json()
+    body = post(client(), lines=["a cat", "", "bad"], details=True).json()
     details = body["translations"][0]["details"]
-    assert details["words"] == ["Die", "Katze", "schläft"]
-    assert details["word_log_probs"] == pytest.approx([-0.1, -0.2, -0.7])
-    assert details["pieces"][-1] == "</s>"
-    assert details["alignment"] == [[0, 0], [1, 2]]
+    assert details["words"] == ["<de>", "a", "cat"]
+    assert details["word_log_probs"] == [0, -0.25, -1]
+    assert details["pieces"] == [" <", "de>", " a", " c", "at", "</s>"]
+    assert details["alignment"] == [[0, 0], [1, 1]]
     assert "details" not in body["translations"][1]
 
 
 def test_white_space_around_a_line_is_not_searched_and_stays(client):
     engine, line = FakeEngine(), "  a\u00a0"
     body = post(client(engine), lines=[line, " "]).json()["translations"]
-    assert [each["source"] for each in body] == [line, " "]
-    texts = [each["hypotheses"][0]["text"] for each in body]
+    assert [row["source"] for row in body] == [line, " "]
+    texts = [row["hypotheses"][0]["text"] for row in body]
     assert (texts, engine.calls[0][1]) == (["  <de> a\u00a0", " "], ["a"])
 
 
@@ -93,7 +98,7 @@ def test_a_bad_line_fails_alone(client):
     body = post(client(), lines=["a", "bad", "b\nc", "d"]).json()["translations"]
     assert body[1] == {"source": "bad", "error": "'bad' is bad"}
     assert "line feed" in body[2]["error"]
-    texts = [each["hypotheses"][0]["text"] for each in (body[0], body[3])]
+    texts = [row["hypotheses"][0]["text"] for row in (body[0], body[3])]
     assert texts == ["<de> a", "<de> d"]
 
 
@@ -114,7 +119,7 @@ def test_an_unsure_line_is_refused_without_its_text(client):
 def test_a_text_of_lines_is_joined_as_it_was(client):
     body = post(client(), text="a\n\n b\n").json()
     assert body["text"] == "<de> a\n\n <de> b\n"
-    assert [each["source"] for each in body["translations"]] == ["a", "", " b", ""]
+    assert [row["source"] for row in body["translations"]] == ["a", "", " b", ""]
 
 
 def test_directions_are_chosen_by_name_languages_or_guess(client):
@@ -123,33 +128,29 @@ def test_directions_are_chosen_by_name_languages_or_guess(client):
     assert post(c, lines=["a"], target="de").json()["direction"] == "en-de"
     body = post(c, lines=["fr: a", "de: b", "en: c"], source="auto", target="en").json()
     assert body["direction"] is None
-    texts = [each["hypotheses"][0]["text"] for each in body["translations"]]
+    texts = [row["hypotheses"][0]["text"] for row in body["translations"]]
     assert texts == ["<en> fr: a", "<en> de: b", "en: c"]
     guess = {"language": "fr", "confidence": 0.925}
     assert body["translations"][0]["detected"] == guess
     pair = "no translation from de to fr; there are: en-de, de-en, fr-en"
-    for fields, told in (
+    for fields, message in (
         ({"direction": "en-ed"}, "did you mean 'en-de'?"),
         ({"source": "de", "target": "fr"}, pair),
         ({"source": "auto", "target": "de", "lines": ["fr: a"]}, "from fr to de"),
     ):
         answer = post(c, **{"lines": ["a"], **fields})
         assert error_of(answer) == (400, "unknown_pair")
-        assert told in answer.text
+        assert message in answer.text
     answer = post(c, lines=["a"], target="en")  # from German or French; it is guessed
     assert answer.json()["translations"][0]["hypotheses"][0]["text"] == "a"
-    body = c.get("/v1/directions").json()
-    assert body["directions"][2] == {
-        "name": "fr-en",
-        "source": "fr",
-        "target": "en",
-        "weights": ["float32"],
-        "beams": [4, 1],
-        "longest": 128,
-        "phrases": 4,
-        "samples": 0,
-        "precision": None,
-    }
+
+
+def test_directions_and_limits_are_listed(client):
+    body = client().get("/v1/directions").json()
+    [direction] = body["directions"]
+    pair = {"name": "en-de", "source": "en", "target": "de", "weights": ["float32"]}
+    sizes = {"beams": [4, 1], "longest": 128, "phrases": 4, "samples": 0}
+    assert direction == pair | sizes | {"precision": None}
     limits = {"characters": 20_000, "lines": 500, "bytes": 1 << 20, "seconds": 20.0}
     assert body["limits"] == limits
 
@@ -162,8 +163,8 @@ def test_text_in_no_served_language_stays_unless_its_language_is_given(client):
     for guessed in ({"target": "de"}, {"source": "auto"}):
         assert texts(guessed) == ["?", "<de> a"]
         assert texts(guessed, min_served=0.0) == ["<de> ?", "<de> a"]
-    for given in ({"source": "eng_Latn", "target": "DE"}, {"direction": "en-de"}, {}):
-        assert texts(given) == ["<de> ?", "<de> a"]
+    for value in ({"source": "eng_Latn", "target": "DE"}, {"direction": "en-de"}, {}):
+        assert texts(value) == ["<de> ?", "<de> a"]
     foreign = {"q": "?", "source": "auto", "target": "de"}
     body = client(FakeEngine()).post("/translate", json=foreign).json()
     assert body["translatedText"] == "?"
@@ -172,11 +173,11 @@ def test_text_in_no_served_language_stays_unless_its_language_is_given(client):
 
 def test_clients_are_told_codes_as_they_spell_them(client):
     c = client(FakeEngine("eng_Latn-zho_Hant", "deu_Latn-kor_Hang"))
-    codes = [each["code"] for each in c.get("/languages").json()]
+    codes = [row["code"] for row in c.get("/languages").json()]
     assert codes == ["en", "zh-Hant", "de", "ko"]
-    asked = {"text": ["a"], "source_lang": "EN-GB", "target_lang": "ZH-HANT"}
-    (found,) = c.post("/v2/translate", json=asked).json()["translations"]
-    assert found == {"text": "<zho_Hant> a", "detected_source_language": "EN-GB"}
+    request = {"text": ["a"], "source_lang": "EN-GB", "target_lang": "ZH-HANT"}
+    (results,) = c.post("/v2/translate", json=request).json()["translations"]
+    assert results == {"text": "<zho_Hant> a", "detected_source_language": "EN-GB"}
 
 
 def test_what_json_cannot_say_is_null(client):
@@ -216,28 +217,24 @@ def test_a_malformed_request_is_told_what_is_wanted(body, client):
     assert MALFORMED[body] in answer.json()["error"]["message"]
 
 
-def test_a_form_that_is_cut_is_refused(client):
-    kind = {"Content-Type": "multipart/form-data; boundary=xx"}
-    whole = (
+def test_a_form_is_whole_and_utf_8(client):
+    kind = "multipart/form-data; boundary=xx"
+    form = (
         b'--xx\r\nContent-Disposition: form-data; name="q"\r\n\r\none two\r\n--xx\r\n'
         b'Content-Disposition: form-data; name="target"\r\n\r\nde\r\n--xx--\r\n'
     )
-    assert client().post("/translate", content=whole, headers=kind).status_code == 200
+
+    def post(content, kind=kind, url="/translate"):
+        return client().post(url, content=content, headers={"Content-Type": kind})
+
+    assert post(form).status_code == 200
     url = "/translate?target=de"  # so that the first field is enough
-    after_first = whole.index(b"one two") + len(b"one two\r\n--xx\r\n")
-    for length in (0, 20, 50, 60, 70, after_first, len(whole) - 6):
-        answer = client().post(url, content=whole[:length], headers=kind)
-        assert answer.status_code == 400, whole[:length]
-
-
-@pytest.mark.parametrize("charset", ["punycode", '"idna"', "utf-7", "latin-1"])
-def test_a_form_is_utf_8(charset, client):
-    kind = {"Content-Type": f"multipart/form-data; Charset={charset}; boundary=xx"}
-    whole = b'--xx\r\nContent-Disposition: form-data; name="q"\r\n\r\na\r\n--xx--\r\n'
-    answer = client().post("/translate", content=whole, headers=kind)
-    assert answer.status_code == 400
-    assert "want UTF-8" in answer.text
-    assert charset.strip('"') in answer.text
+    after_first = form.index(b"one two") + len(b"one two\r\n--xx\r\n")
+    for length in (0, 20, 50, 60, 70, after_first, len(form) - 6):
+        assert post(form[:length], url=url).status_code == 400, form[:length]
+    for charset in ("punycode", '"idna"', "utf-7", "latin-1"):
+        answer = post(form, f"{kind}; Charset={charset}")
+        assert (answer.status_code, "want UTF-8" in answer.text) == (400, True)
 
 
 def test_a_wrong_key_is_refused_before_the_body_is_read(client, tmp_path, monkeypatch):
@@ -254,7 +251,7 @@ def test_a_wrong_key_is_refused_before_the_body_is_read(client, tmp_path, monkey
 def test_limits_are_of_the_whole_request(client):
     c = client(characters=10, lines=3, bytes=200)
     assert post(c, lines=["12345", "67890"]).status_code == 200
-    for fields, told in (
+    for fields, message in (
         ({"lines": ["12345", "678901"]}, "11 characters; want at most 10"),
         ({"lines": ["1", "2", "3", "4"]}, "4 entries of lines; want at most 3"),
         ({"text": "1\n2\n3\n4"}, "4 lines; want at most 3"),
@@ -267,7 +264,7 @@ def test_limits_are_of_the_whole_request(client):
     ):
         answer = post(c, **fields)
         assert error_of(answer) == (413, "too_large")
-        assert told in answer.json()["error"]["message"]
+        assert message in answer.json()["error"]["message"]
     chunks = iter([b'{"text": "', b" " * 200, b'"}'])
     assert c.post("/v1/translate", content=chunks).status_code == 413
 
@@ -325,13 +322,13 @@ def test_a_key_is_wanted_where_keys_are(client, tmp_path):
     (tmp_path / "keys").write_text("first-key\n\nsecond-key\n")
     c = client(keys=read_keys(f"{tmp_path}/keys"))
     fields = {"q": "a", **PAIR}
-    for headers, more in (
+    for headers, headers_text in (
         ({"Authorization": "Bearer second-key"}, {}),
         ({"Authorization": "DeepL-Auth-Key first-key"}, {}),
         ({"X-API-Key": "first-key"}, {}),
         ({}, {"api_key": "first-key"}),
     ):
-        answer = c.post("/translate", json=fields | more, headers=headers)
+        answer = c.post("/translate", json=fields | headers_text, headers=headers)
         assert answer.status_code == 200
     answer = c.post("/translate", json=fields)
     assert (answer.status_code, "API key" in answer.json()["error"]) == (401, True)
@@ -345,58 +342,62 @@ def test_a_key_is_wanted_where_keys_are(client, tmp_path):
     assert c.get("/frontend/settings").json()["keyRequired"] is True
 
 
+NAMED = {"host": "box", "allowed_hosts": ("mt.example.org",)}
+CORS, ANY = {"cors": "https://a.example"}, {"allowed_hosts": ("*",)}
+NAMES = "localhost:5000", "127.0.0.1", "[::1]:5000", "box", "Mt.Example.ORG:80"
+FOREIGN = "evil.example", "127.0.0.1.evil.example", "localhost.evil:5000"
+PAGES = "https://a.example", "http://localhost:8000", "chrome-extension://abc"
+LINKS = ("cross-site", "no-cors"), ("same-site", "no-cors"), ("cross-site", "navigate")
+# Settings, headers of a request, and if it is answered.
+SITES = [
+    *((NAMED, {"Host": host}, True) for host in NAMES),
+    *(({}, {"Host": host}, False) for host in FOREIGN),
+    *((CORS, {"Origin": origin}, True) for origin in PAGES),
+    *((CORS, {"Origin": f"http{x}"}, False) for x in ("s://evil.example", "://[::1")),
+    (CORS, {"Origin": "null"}, False),
+    (ANY, {"Host": "b.example", "Origin": "https://b.example:8443"}, True),
+    (ANY, {"Host": "b.example", "Origin": "http://localhost:8000"}, True),
+    (ANY, {"Host": "b.example", "Origin": "https://evil.example"}, False),
+    (ANY, {"Host": "b.example", "Origin": "null"}, False),
+    # Images and links have no Origin.
+    *(({}, {"Sec-Fetch-Site": s, "Sec-Fetch-Mode": m}, False) for s, m in LINKS),
+    ({}, {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, True),
+    ({}, {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}, True),
+    *((CORS, {"Sec-Fetch-Site": "cross-site", "Origin": x}, True) for x in PAGES[::2]),
+]
+
+
 def test_pages_of_other_sites_are_refused(client):
-    fields = {"q": "a", **PAIR}
-    names = "localhost:5000", "127.0.0.1", "[::1]:5000", "box", "Mt.Example.ORG:80"
-    for base in names:
-        c = client(host="box", allowed_hosts=("mt.example.org",))
-        answer = c.post("/translate", json=fields, headers={"Host": base})
-        assert answer.status_code == 200, base
-    for base in "evil.example", "127.0.0.1.evil.example", "localhost.evil:5000":
-        c = client(base=f"http://{base}")
-        assert c.post("/translate", json=fields).status_code == 403, base
-        for path in "/health", "/ready", "/metrics":
-            assert c.get(path).status_code == 403, base
-            for address in "10.0.0.7:5000", "[fd00::7]:5000":  # of a container
-                there = {"Host": address}
-                assert c.get(path, headers=there).status_code == 200
-                assert c.get("/languages", headers=there).status_code == 403
-    c = client(cors="https://a.example")
-    for origin, status in (
-        ("https://evil.example", 403),
-        ("null", 403),
-        ("http://[::1", 403),
-        ("https://a.example", 200),
-        ("http://localhost:8000", 200),
-        ("chrome-extension://abc", 200),
-    ):
-        answer = c.post("/translate", json=fields, headers={"Origin": origin})
-        assert answer.status_code == status, origin
+    for settings, headers, answered in SITES:
+        c, status = client(**settings), 200 if answered else 403
+        answer = c.get("/translate", params={"q": "a", **PAIR}, headers=headers)
+        assert answer.status_code == status, headers
         shared = answer.headers.get("access-control-allow-origin")
-        assert shared == (origin if origin == "https://a.example" else None)
+        assert (shared == "https://a.example") == (headers.get("Origin") == PAGES[0])
+        opened = headers.get("Sec-Fetch-Mode") == "navigate"  # by a link
+        assert c.get("/", headers=headers).status_code == (200 if opened else status)
     ask = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}
-    assert c.options("/translate", headers=ask).status_code == 200
+    assert client(**CORS).options("/translate", headers=ask).status_code == 200
     assert client().options("/translate", headers=ask).status_code == 405
-    c = client(allowed_hosts=("*",))
-    for origin, status in (
-        ("https://evil.example", 403),
-        ("null", 403),
-        ("https://mt.example.org:8443", 200),
-        ("http://localhost:8000", 200),
-    ):
-        headers = {"Host": "mt.example.org", "Origin": origin}
-        answer = c.post("/translate", json=fields, headers=headers)
-        assert answer.status_code == status, origin
+
+
+def test_probes_call_a_container_by_its_address(client):
+    for path in "/health", "/ready", "/metrics":
+        assert client().get(path, headers={"Host": FOREIGN[0]}).status_code == 403
+        for address in "10.0.0.7:5000", "[fd00::7]:5000":
+            headers = {"Host": address}
+            assert client().get(path, headers=headers).status_code == 200
+            assert client().get("/languages", headers=headers).status_code == 403
 
 
 def test_slashes_that_clients_add_change_nothing(client):
-    c, asked = client(), {"q": "a", **PAIR}
+    c, request = client(), {"q": "a", **PAIR}
     c.follow_redirects = False
     for path in "//translate", "/translate/", "//translate//":
         url = f"http://127.0.0.1:5000{path}"
-        assert c.post(url, json=asked).status_code == 200, path
+        assert c.post(url, json=request).status_code == 200, path
         # A redirect would lead to any Host.
-        answer = c.post(url, json=asked, headers={"Host": "evil.example"})
+        answer = c.post(url, json=request, headers={"Host": "evil.example"})
         assert (answer.status_code, "location" in answer.headers) == (403, False)
     assert c.get("/v1//models/").status_code == 200
     assert c.get("/nix/").status_code == 404
@@ -408,51 +409,31 @@ def test_a_body_is_utf_8_and_not_compressed(client):
         headers, marked = {"Content-Type": kind}, b"\xef\xbb\xbf" + body
         answer = client().post("/translate", content=marked, headers=headers)
         assert answer.json() == {"translatedText": "<de> Maß"}
-    for headers, encoded, told in (
+    for headers, encoded, message in (
         ({"Content-Encoding": "gzip"}, gzip.compress(body), "Encoding='gzip'; want"),
         ({}, body.decode().encode("utf-16"), "in UTF-16; want UTF-8"),
         ({}, body.decode().encode("utf-16-be"), "in UTF-16-BE; want UTF-8"),
     ):
         answer = client().post("/translate", content=encoded, headers=headers)
         assert answer.status_code == 415
-        assert told in answer.json()["error"]
+        assert message in answer.json()["error"]
 
 
 def test_an_error_repeats_little_of_a_request(client):
-    c, long = client(), "x" * 100_000
+    c, long_text = client(), "x" * 100_000
     for path, fields in (
-        ("/translate", {"q": "a", **PAIR, "format": long}),
-        ("/translate", {"q": "a", "source": "en", "target": long}),
-        ("/v1/translate", {"lines": ["bad" + long[:9999]]}),
-        ("/v1/translate", {"lines": ["a"], "terms": long}),
-        ("/v1/translate", {"lines": ["a"], long: 1}),
-        ("/v2/languages", {"type": long}),
-        ("/v1/chat/completions", {"messages": [], "model": long}),
+        ("/translate", {"q": "a", **PAIR, "format": long_text}),
+        ("/translate", {"q": "a", "source": "en", "target": long_text}),
+        ("/v1/translate", {"lines": ["bad" + long_text[:9999]]}),
+        ("/v1/translate", {"lines": ["a"], "terms": long_text}),
+        ("/v1/translate", {"lines": ["a"], long_text: 1}),
+        ("/v2/languages", {"type": long_text}),
+        ("/v1/chat/completions", {"messages": [], "model": long_text}),
     ):
         answer = post(c, path, **fields)
         [error] = re.findall('"(?:error|message)":"(.*?)"', answer.text)
         assert 0 < len(error) < 1100, path
-    assert len(c.get("/languages", headers={"Host": long[:9999]}).text) < 1100
-
-
-def test_images_and_links_of_other_pages_are_refused(client):
-    c, asked = client(), {"q": "a", **PAIR}
-    for site, mode, status in (
-        ("cross-site", "no-cors", 403),
-        ("same-site", "no-cors", 403),
-        ("cross-site", "navigate", 403),
-        ("same-origin", "cors", 200),
-        ("none", "navigate", 200),
-    ):
-        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
-        assert c.get("/translate", params=asked, headers=headers).status_code == status
-        page = 200 if mode == "navigate" else status
-        assert c.get("/", headers=headers).status_code == page, headers
-    far = {"Sec-Fetch-Site": "cross-site", "Origin": "https://a.example"}
-    c = client(cors="https://a.example")
-    assert c.post("/translate", json=asked, headers=far).status_code == 200
-    extension = far | {"Origin": "moz-extension://abc"}
-    assert c.post("/translate", json=asked, headers=extension).status_code == 200
+    assert len(c.get("/languages", headers={"Host": long_text[:9999]}).text) < 1100
 
 
 def test_a_client_is_its_key_or_its_address(client, tmp_path, capsys):
@@ -462,11 +443,11 @@ def test_a_client_is_its_key_or_its_address(client, tmp_path, capsys):
     c = client(engine, keys=read_keys(f"{tmp_path}/keys"))
     for key in ("one-key", "two-key", "one-key"):
         post(c, lines=["a"], api_key=key)
-    one, two, again = (call[3] for call in engine.calls)
-    assert one == again != two
-    assert "key" not in one
+    first_key, second_key, first_again = (call[3] for call in engine.calls)
+    assert first_key == first_again != second_key
+    assert "key" not in first_key
     marks = [x.split(" key=")[1] for x in capsys.readouterr().err.splitlines()]
-    assert marks == [one[:8], two[:8], one[:8]]
+    assert marks == [first_key[:8], second_key[:8], first_key[:8]]
 
 
 # ------------------------------------------------------------------ the engine's errors
@@ -517,9 +498,9 @@ def test_nothing_is_translated_before_all_is_compiled(client):
 
 
 def test_every_answer_has_an_id_and_a_clients_own_if_it_is_harmless(client):
-    for given, kept in ("abc-1._Z", 1), ("a b", 0), ("x" * 65, 0), ("ä", 0):
-        answer = client().get("/nix", headers={"X-Request-ID": given.encode()})
-        assert (answer.headers["X-Request-ID"] == given) == kept
+    for value, remaining in ("abc-1._Z", 1), ("a b", 0), ("x" * 65, 0), ("ä", 0):
+        answer = client().get("/nix", headers={"X-Request-ID": value.encode()})
+        assert (answer.headers["X-Request-ID"] == value) == remaining
         assert answer.json()["error"]["request_id"] == answer.headers["X-Request-ID"]
         assert answer.status_code == 404
 
@@ -549,39 +530,35 @@ def test_metrics_count_and_have_no_labels_of_clients(client):
     text = c.get("/metrics").text
     assert "secret" not in text
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    of = 't2t_jax_requests_total{{direction="{}",endpoint="/v1/translate",status="{}"}}'
-    assert values[of.format("en-de", 200)] == "1.0"
-    assert values[of.format("de-en", 200)] == "1.0"
-    assert values[of.format("", 400)] == "1.0"
-    assert values[of.format("several", 200)] == "1.0"
+    name_format = (
+        't2t_jax_requests_total{{direction="{}",endpoint="/v1/translate",status="{}"}}'
+    )
+    assert values[name_format.format("en-de", 200)] == "1.0"
+    assert values[name_format.format("de-en", 200)] == "1.0"
+    assert values[name_format.format("", 400)] == "1.0"
+    assert values[name_format.format("several", 200)] == "1.0"
     assert values['t2t_jax_lines_total{direction="en-de"}'] == "2.0"
     assert values['t2t_jax_lines_total{direction="de-en"}'] == "1.0"
     seconds = 't2t_jax_request_seconds_{}{{endpoint="/v1/translate"'
-    bucket = seconds.format("bucket")
-    buckets = [float(v) for name, v in values.items() if name.startswith(bucket)]
-    assert buckets == sorted(buckets)
-    assert buckets[-1] == float(values[seconds.format("count") + "}"]) == 4
+    assert float(values[seconds.format("count") + "}"]) == 4
     assert values["t2t_jax_queued_lines"] == "0.0"
     assert values["t2t_jax_compilations_since_ready"] == "0.0"
     names = ("rows_used_total", "rows_computed_total")
     assert [values[f"t2t_jax_{name}"] for name in names] == ["3.0", "1.6000001e+07"]
     slow = 't2t_jax_request_seconds_bucket{{endpoint="/imme",le="{}"}}'
-    assert [values[slow.format(le)] for le in ("0.25", "0.5", "+Inf")] == [
-        "0.0",
-        "1.0",
-        "1.0",
-    ]
+    slower = [values[slow.format(le)] for le in ("0.25", "0.5", "+Inf")]
+    assert slower == ["0.0", "1.0", "1.0"]
     types = {line.split()[-1] for line in text.splitlines() if line[:6] == "# TYPE"}
     assert types == {"counter", "gauge", "histogram"}
 
 
 def test_the_spec_lists_every_route(client):
-    from t2t_jax.tools.serve.app import ROWS
+    from t2t_jax.tools.serve.app import ENDPOINTS
 
     c = client()
     spec = c.get("/spec").json()
     assert spec["openapi"] == "3.1.0"
-    assert {*spec["paths"]} == {row.path for row in ROWS}
+    assert {*spec["paths"]} == {row.path for row in ENDPOINTS}
     does = spec["paths"]["/translate"]
     schema = does["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == ["q", "target"]
@@ -627,13 +604,13 @@ def test_a_client_that_leaves_is_cancelled_and_the_others_are_not(running):
     bodies = ({"q": q, **PAIR} for q in ("leaving", "staying"))
     leaving, staying = (json.dumps(body).encode() for body in bodies)
     s = raw(server, head(len(leaving)) + leaving)
-    other = raw(server, head(len(staying)) + staying)
+    staying_socket = raw(server, head(len(staying)) + staying)
     until(lambda: engine.queued() == 2)
     s.close()
     until(lambda: engine.cancelled == ["leaving"])
     assert engine.queued() == 1
     server.loop.call_soon_threadsafe(engine.wait.set)
-    until(lambda: b"<de> staying" in other.recv(4096))
+    until(lambda: b"<de> staying" in staying_socket.recv(4096))
     text = server.service.metrics.text({})
     assert 'direction="en-de",endpoint="/translate",status="499"} 1' in text
 
@@ -655,13 +632,13 @@ def test_a_body_that_does_not_come_is_given_up(running):
 
 def test_a_bad_file_of_keys_is_told_by_its_line(tmp_path):
     file = tmp_path / "file"
-    for content, told in (
+    for content, message in (
         ("\n \n", "has no key; want one a line"),
         ("good-key\nbad key\n", "line 2: white space in a key"),
         ("ключ\n", "line 1: white space in a key, or a character that is not ASCII"),
     ):
         file.write_text(content)
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             read_keys(str(file))
 
 

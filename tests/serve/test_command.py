@@ -137,8 +137,11 @@ def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
         (tmp_path / "broken").touch()
         process.send_signal(signal.SIGHUP)
         until(lambda: logged("fr-en: goes on with the parameters it has: the ch"))
-        for told in "keys it has: --api_keys", f"terms it has: --terms: {terms}, line":
-            assert f"goes on with the {told}" in log.read_text()
+        for message in (
+            "keys it has: --api_keys",
+            f"terms it has: --terms: {terms}, line",
+        ):
+            assert f"goes on with the {message}" in log.read_text()
         assert (status("/v1/models"), entries()) == (200, 2)
 
         body = json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
@@ -154,8 +157,8 @@ def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
         process.send_signal(signal.SIGTERM)
 
         def refused():
-            with socket.socket() as other:
-                return other.connect_ex(("127.0.0.1", port)) != 0
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) != 0
 
         until(refused)
         assert process.poll() is None
@@ -205,8 +208,8 @@ asyncio.run(serve(app, listener, lambda: None))
 @contextlib.contextmanager
 def stuck(what):
     """A server whose searches, or whose compilation, never end."""
-    command, both = [sys.executable, "-c", STUCK, what], subprocess.PIPE
-    options = {"cwd": ROOT, "stdout": both, "stderr": both, "text": True}
+    command, pair = [sys.executable, "-c", STUCK, what], subprocess.PIPE
+    options = {"cwd": ROOT, "stdout": pair, "stderr": pair, "text": True}
     with subprocess.Popen(command, **options) as process:
         try:
             yield process
@@ -299,11 +302,11 @@ def test_idle_connections_keep_nobody_out(monkeypatch, capsys):
     answers = []
 
     async def clients(port):
-        there = "127.0.0.1", port
+        address = "127.0.0.1", port
         for _ in range(4):  # of the address with fewer, however old
-            good = socket.create_connection(there, 10, ("127.0.0.2", 0))
+            good = socket.create_connection(address, 10, ("127.0.0.2", 0))
             answers.append(good)
-        idle = [socket.create_connection(there, 10) for _ in range(40)]
+        idle = [socket.create_connection(address, 10) for _ in range(40)]
         await asyncio.sleep(0.2)
         status, _ = await Connection(port).post("/translate", BODY)
         assert status == 200
@@ -316,17 +319,17 @@ def test_idle_connections_keep_nobody_out(monkeypatch, capsys):
         for good in answers:
             assert good.recv(15) == b"HTTP/1.1 200 OK"
             good.close()
-        for each in idle:
-            each.close()
+        for connection in idle:
+            connection.close()
 
     asyncio.run(while_served(clients))
-    told = capsys.readouterr().err
-    assert "127.0.0.1 over 8 connections: ends those that idle" in told
+    message = capsys.readouterr().err
+    assert "127.0.0.1 over 8 connections: ends those that idle" in message
 
 
 @pytest.mark.usefixtures("signals_as_ever")
 def test_a_stop_answers_all_requests_that_have_arrived():
-    engine, seen = FakeEngine(), Counter()
+    engine, recorded = FakeEngine(), Counter()
     engine.wait = types.SimpleNamespace(wait=lambda: asyncio.sleep(0.02))
 
     async def client(port, idle):
@@ -335,22 +338,22 @@ def test_a_stop_answers_all_requests_that_have_arrived():
             while True:
                 opened = connection.is_open
                 status, _ = await connection.post("/translate", BODY)
-                seen[status] += 1
+                recorded[status] += 1
                 await asyncio.sleep(idle)
         except (OSError, EOFError):  # it may be reset while it is being opened
-            seen["lost"] += opened
+            recorded["lost"] += opened
 
     async def clients(port):
         idle = 0.3  # of clients that keep a connection and use it now and then
         tasks = [client(port, idle * (n % 2)) for n in range(16)]
         tasks = [asyncio.create_task(each) for each in tasks]
-        while seen[200] < 16:
+        while recorded[200] < 16:
             await asyncio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.gather(*tasks)
 
     asyncio.run(while_served(clients, engine))
-    assert {*+seen} == {200, 503}
+    assert {*+recorded} == {200, 503}
 
 
 @pytest.mark.usefixtures("signals_as_ever")
@@ -365,7 +368,7 @@ def test_a_head_that_does_not_come_is_given_up(monkeypatch):
                 chunks.append(chunk)
         return b"".join(chunks)
 
-    async def client(port, sent, again):
+    async def client(port, sent, next_bytes):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         end = asyncio.create_task(received(reader))
         for number in range(200):
@@ -373,18 +376,18 @@ def test_a_head_that_does_not_come_is_given_up(monkeypatch):
             if end.done():
                 break
             # A byte of a head, or of a body after its request was refused.
-            writer.write(sent if not number else again)
+            writer.write(sent if not number else next_bytes)
         assert end.done()
         writer.close()
         return await end
 
     async def clients(port):
-        first, length = head(len(BODY)), 1 << 30
+        request_head, length = head(len(BODY)), 1 << 30
         ends = await asyncio.gather(
             client(port, b"", b""),
-            client(port, first[:5], b"x"),
+            client(port, request_head[:5], b"x"),
             client(port, head(length) + b"{", b"x"),
-            client(port, first + BODY, first[:1]),
+            client(port, request_head + BODY, request_head[:1]),
         )
         starts = [end[:12] for end in ends]
         assert starts == [b"", b"", b"HTTP/1.1 413", b"HTTP/1.1 200"]
@@ -406,14 +409,14 @@ def test_a_client_that_never_reads_is_given_up(monkeypatch):
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.setblocking(False)
-            before = files()
+            previous = files()
             await asyncio.get_running_loop().sock_connect(s, ("127.0.0.1", port))
             s.send(400 * b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await asyncio.sleep(0.1)
-            assert files() > before
+            assert files() > previous
             for _ in range(100):
-                await asyncio.sleep(0.1 * (files() > before))
-            assert files() <= before
+                await asyncio.sleep(0.1 * (files() > previous))
+            assert files() <= previous
         warm.close()
 
     asyncio.run(while_served(clients))
@@ -428,9 +431,9 @@ def test_answers_do_not_wait_for_acknowledgements():
 
 
 def test_a_port_that_is_taken_is_told():
-    with listen("127.0.0.1", 0) as taken:
-        taken.listen()
-        port = taken.getsockname()[1]
+    with listen("127.0.0.1", 0) as listener:
+        listener.listen()
+        port = listener.getsockname()[1]
         with pytest.raises(UserError, match=rf"--port={port}: Address already in use"):
             listen("127.0.0.1", port)
     with pytest.raises(UserError, match=r"--host=no\.such\.host\.invalid"):

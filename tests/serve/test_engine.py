@@ -18,8 +18,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.batches import Group
 from t2t_jax.decoding.constraints import Phrases
-from t2t_jax.decoding.search_options import SamplingOptions
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.app import application
@@ -27,7 +26,6 @@ from t2t_jax.tools.serve.engine import (
     Engine,
     LateError,
     Limits,
-    Options,
     OverloadedError,
     StoppingError,
 )
@@ -53,38 +51,31 @@ LIMITS = Limits(
 
 @pytest.fixture(scope="module")
 def engine():
-    made = Engine({"en-de": translator(1)}, LIMITS)
+    engine = Engine({"en-de": translator(1)}, LIMITS)
     progress: list[str] = []
-    made.warm_up(progress.append)
-    count = len(made._lanes)
+    engine.warm_up(progress.append)
+    count = len(engine._lanes)
     assert progress[0] == f"compiled 0 of {count} searches"
     assert progress[-1].startswith(f"compiled {count} of {count} searches (")
-    yield made
-    asyncio.run(made.close())
-    assert not made.queued()
-    assert not +made._tables["en-de"]._users, "states that nobody gave back"
+    yield engine
+    asyncio.run(engine.close())
+    assert not engine.queued()
+    assert not +engine._tables["en-de"]._users, "states that nobody gave back"
 
 
-def ask(engine, lines, options=None, client="a", seconds=60.0):
-    return engine.translate(
-        "en-de",
-        lines,
-        [Options()] * len(lines) if options is None else options,
-        client=client,
-        deadline=time.monotonic() + seconds,
-    )
+def ask(engine, lines, requests=None, client="a", seconds=60.0):
+    requests = requests or [SearchRequest()] * len(lines)
+    deadline = time.monotonic() + seconds
+    return engine.translate("en-de", lines, requests, client=client, deadline=deadline)
 
 
-def alone(line, options, of=None):
-    of, wishes = of or translator(1), {"prefix": options.prefix or None}
-    wishes |= {"must_not": [*options.must_not], "warn": False}
-    if options.samples:
-        wishes |= {"temperature": 0.7, "seed": options.seed}
-        drawn = of.sample([line], samples=LIMITS.samples, **wishes)[0]
-        first = drawn.hypotheses[: options.samples]
-        return dataclasses.replace(drawn, hypotheses=first)
-    wishes |= {"nbest": options.nbest, "must": [*options.must]}
-    return of.translate([line], **wishes)[0]
+def alone(line, request, model=None):
+    model, request = model or translator(1), dataclasses.replace(request, warn=False)
+    if count := request.samples:
+        request = dataclasses.replace(request, samples=LIMITS.samples)
+        (samples,) = model.draw([line], request, LIMITS.sampling)
+        return dataclasses.replace(samples, hypotheses=samples.hypotheses[:count])
+    return model.choice.translate(model, [line], request)[0]
 
 
 def drawn(rng):
@@ -92,40 +83,44 @@ def drawn(rng):
     line = " ".join(rng.choices(WORDS, k=rng.randrange(9)))
     kind, phrases = rng.randrange(8), [" ".join(rng.sample(WORDS, 2)) for _ in range(2)]
     return line, [
-        Options(),
-        Options(nbest=BEAM),
-        Options(nbest=2),
-        Options(prefix=rng.choice(WORDS), nbest=rng.choice((1, BEAM))),
-        Options(must=tuple(phrases)),
-        Options(must_not=tuple(phrases), nbest=2, prefix="the"),
-        Options(samples=rng.choice((1, 2)), seed=rng.randrange(3)),
-        Options(must_not=tuple(phrases), samples=2, seed=7),
+        SearchRequest(),
+        SearchRequest(nbest=BEAM),
+        SearchRequest(nbest=2),
+        SearchRequest(prefix=rng.choice(WORDS), nbest=rng.choice((1, BEAM))),
+        SearchRequest(must=tuple(phrases)),
+        SearchRequest(must_not=tuple(phrases), nbest=2, prefix="the"),
+        SearchRequest(samples=rng.choice((1, 2)), seed=rng.randrange(3)),
+        SearchRequest(must_not=tuple(phrases), samples=2, seed=7),
     ][kind]
 
 
 def test_the_texts_of_a_line_differ_as_alone(engine, monkeypatch):
     decode = Vocabulary.decode
-    short = lambda *of: [text[:1] for text in decode(*of)]  # noqa: E731
+    short = lambda *model: [text[:1] for text in decode(*model)]  # noqa: E731
     monkeypatch.setattr(Vocabulary, "decode", short)  # many hypotheses, few texts
-    found = translator(1).search(WORDS, Request(nbest=BEAM, warn=False))
+    results = translator(1).search(WORDS, SearchRequest(nbest=BEAM, warn=False))
     equal = set()
-    for options in (Options(nbest=2), Options(nbest=BEAM), Options(samples=2)):
+    for options in (
+        SearchRequest(nbest=2),
+        SearchRequest(nbest=BEAM),
+        SearchRequest(samples=2),
+    ):
         answers = asyncio.run(ask(engine, WORDS, [options] * len(WORDS)))
         assert answers == [alone(word, options) for word in WORDS]
-        for each, of_beam in zip(answers, found, strict=True):
-            texts = {h.text for h in each.hypotheses}
-            equal.add((options.samples, len(texts) < len(each.hypotheses)))
+        for answer, beam_result in zip(answers, results, strict=True):
+            texts = {h.text for h in answer.hypotheses}
+            equal.add((options.samples, len(texts) < len(answer.hypotheses)))
             if not options.samples:
-                best = {h.text: h for h in of_beam.hypotheses[::-1]}
-                texts = dict.fromkeys(map(str, of_beam.hypotheses))
-                wanted = [best[text] for text in texts][: options.nbest]
-                assert [*each.hypotheses] == wanted
+                best = {h.text: h for h in beam_result.hypotheses[::-1]}
+                texts = dict.fromkeys(map(str, beam_result.hypotheses))
+                expected = [best[text] for text in texts][: options.nbest]
+                assert [*answer.hypotheses] == expected
     assert equal == {(0, False), (2, False), (2, True)}
 
 
 def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):
     rng = random.Random(1)
-    pairs = [drawn(rng) for _ in range(64)]
+    pairs = [drawn(rng) for _ in range(40)]
 
     async def client(number):
         answers = {}
@@ -142,21 +137,21 @@ def test_answers_are_those_of_a_line_alone_and_nothing_is_compiled(engine):
         several = ask(engine, *zip(*pairs, strict=True), client="array")
         return await asyncio.gather(several, *map(client, range(8)))
 
-    before = engine.compilations
-    in_array, *of_clients = asyncio.run(all_clients())
-    assert engine.compilations == before
-    answers = {n: answer for of in of_clients for n, answer in of.items()}
+    previous = engine.compilations
+    in_array, *client_answers = asyncio.run(all_clients())
+    assert engine.compilations == previous
+    answers = {n: answer for model in client_answers for n, answer in model.items()}
     for n, pair in enumerate(pairs):
         want = alone(*pair)
         for answer in (answers[n], in_array[n]):
             assert answer == want
-            got = [h.tokens for h in answer.hypotheses]
-            assert got == [h.tokens for h in want.hypotheses]
+            actual = [h.tokens for h in answer.hypotheses]
+            assert actual == [h.tokens for h in want.hypotheses]
 
 
 def test_a_line_waits_for_the_states_of_others(engine):
     """Five lines of 20 states each do not fit into a table of 64 at once."""
-    options = [Options(must=(f"{word} the cat sees",)) for word in WORDS[:5]]
+    options = [SearchRequest(must=(f"{word} the cat sees",)) for word in WORDS[:5]]
     lines = [WORDS[n] for n in range(5)]
     answers = asyncio.run(ask(engine, lines, options))
     assert answers == [*map(alone, lines, options)]
@@ -164,13 +159,13 @@ def test_a_line_waits_for_the_states_of_others(engine):
 
 def test_lines_that_are_merged_keep_their_prefixes(engine):
     """They are longer than a stride, so that they count after the batches meet."""
-    asked = [
-        ("the cat sees the dog the dog", Options(prefix="the cat sees a")),
-        ("a dog sleeps a dog sleeps", Options(prefix="die Katze sieht")),
+    request = [
+        ("the cat sees the dog the dog", SearchRequest(prefix="the cat sees a")),
+        ("a dog sleeps a dog sleeps", SearchRequest(prefix="die Katze sieht")),
     ]
     answers, batches = {}, []
     call = types.SimpleNamespace(dropped=False, set=answers.__setitem__)
-    for number, (text, options) in enumerate(asked):
+    for number, (text, options) in enumerate(request):
         place, line = engine._place("en-de", translator(1), text, options)
         assert len(line.constraints.prefix) > STRIDE
         if not number:
@@ -188,7 +183,7 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
         batch, finished = lane.advance(batch)
         if finished:
             lane.finish(*finished)
-    assert answers == dict(enumerate(alone(*pair) for pair in asked))
+    assert answers == dict(enumerate(alone(*pair) for pair in request))
 
 
 def test_few_lines_are_searched_in_few_rows(engine, monkeypatch):
@@ -215,34 +210,24 @@ def test_rows_that_change_a_bit_are_not_used(monkeypatch):
     assert lane.sizes == [4, 8]
 
 
+REFUSED = {
+    "has 2": SearchRequest(samples=3),
+    "without beam": SearchRequest(samples=2, must=("a",)),
+    "this server has 3": SearchRequest(search={"beam": 2}),
+    "want 1 to 3": SearchRequest(nbest=4),
+    "at most 3 phrases": SearchRequest(must=("a", "b", "c", "d")),
+    "63 states": SearchRequest(must=("the cat sees the dog " * 8,)),
+}
+
+
 def test_what_is_not_in_the_list_is_refused_line_by_line(engine):
-    lines = ["the cat"] * 7 + ["the cat " * 40, " "]
-    options = [
-        Options(samples=3),
-        Options(samples=2, must=("a",)),
-        Options(beam=2),
-        Options(nbest=4),
-        Options(must=("a", "b", "c", "d")),
-        Options(must=("the cat sees the dog " * 8,)),
-        *[Options()] * 3,
-    ]
-    *refused, right, long, blank = asyncio.run(ask(engine, lines, options))
-    for answer, said in zip(
-        [*refused, long],
-        [
-            "has 2",
-            "without beam",
-            "this server has 3",
-            "want 1 to 3",
-            "at most 3 phrases",
-            "63 states",
-            "31",
-        ],
-        strict=True,
-    ):
+    lines = ["the cat"] * len(REFUSED) + ["the cat " * 40, "the cat", " "]
+    requests = [*REFUSED.values(), *[SearchRequest()] * 3]
+    *refused, right, blank = asyncio.run(ask(engine, lines, requests))
+    for answer, message in zip(refused, [*REFUSED, "at most 31"], strict=True):
         assert isinstance(answer, UserError)
-        assert said in str(answer)
-    assert right == alone("the cat", Options())
+        assert message in str(answer)
+    assert right == alone("the cat", SearchRequest())
     assert blank.text == ""
 
 
@@ -258,8 +243,8 @@ def test_details_are_scores_and_links_of_the_translator(engine):
         )
 
     pairs, details = asyncio.run(both())
-    assert [each.score for each in details] == translator(1).score(pairs)
-    assert [each.alignment for each in details] == translator(1).align(pairs)
+    assert [answer.score for answer in details] == translator(1).score(pairs)
+    assert [answer.alignment for answer in details] == translator(1).align(pairs)
 
 
 def test_an_error_of_a_batch_is_that_of_its_lines_alone(engine, monkeypatch):
@@ -273,7 +258,7 @@ def test_an_error_of_a_batch_is_that_of_its_lines_alone(engine, monkeypatch):
         return advance(self, batch)
 
     monkeypatch.setattr(Bucket, "advance", fails)
-    constrained = Options(prefix="the")  # in another batch
+    constrained = SearchRequest(prefix="the")  # in another batch
 
     async def both():
         bad, good = ask(engine, ["a a a"]), ask(engine, ["a dog"], [constrained])
@@ -289,18 +274,18 @@ def test_too_late_too_many_and_too_slow(engine):
         asyncio.run(ask(engine, ["the cat"] * 300, seconds=0.02))
 
     async def slow():
-        long = asyncio.ensure_future(ask(engine, ["the cat sees"] * 2000))
+        long_line = asyncio.ensure_future(ask(engine, ["the cat sees"] * 2000))
         while not engine._finished or engine.queued() < 100:
             await asyncio.sleep(0.01)
         with pytest.raises(OverloadedError) as refused:
             await ask(engine, ["a dog"] * 500, client="b", seconds=0.2)
         assert refused.value.retry_after >= 1
-        long.cancel()
+        long_line.cancel()
 
     asyncio.run(slow())
-    many = engine.limits.queue + 1
+    count = engine.limits.queue + 1
     with pytest.raises(UserError, match="20,001 lines or sentences; want at most"):
-        asyncio.run(ask(engine, ["a"] * many))
+        asyncio.run(ask(engine, ["a"] * count))
 
 
 @pytest.mark.parametrize("must", [(), ("a",)])
@@ -310,8 +295,8 @@ def test_phrases_that_never_fit_are_not_built(engine, must, monkeypatch):
         monkeypatch.setattr(table._phrases, "forbidden", built.append)
         monkeypatch.setattr(table._phrases, "required", built.append)
     monkeypatch.setattr(Phrases, "_automaton", lambda *_: built.append(_))
-    many = tuple(chr(0x4E00 + n) for n in range(5_000))
-    options = Options(must=must, must_not=many)
+    count = tuple(chr(0x4E00 + n) for n in range(5_000))
+    options = SearchRequest(must=must, must_not=count)
     (refused,) = asyncio.run(ask(engine, ["the cat"], [options]))
     assert "of 63 states" in str(refused)
     assert not built
@@ -357,9 +342,7 @@ TEXTS = [
 @pytest.mark.parametrize(
     "options",
     [
-        {"split": "sentences"},
         {"markup": "html", "split": "sentences"},
-        {"markup": "html", "placeholders": True},
         {"placeholders": True, "nbest": 2},
     ],
 )
@@ -368,23 +351,23 @@ def test_texts_are_those_of_the_translator(engine, options):
         application(engine, Settings(), FakeGuesser()), base_url="http://127.0.0.1"
     )
     answer = client.post("/v1/translate", json={"lines": TEXTS, **options}).json()
-    found = translator(1).translate(TEXTS, warn=False, **options)
+    results = translator(1).translate(TEXTS, warn=False, **options)
     rows = [[h["text"] for h in row["hypotheses"]] for row in answer["translations"]]
-    assert rows == [[*map(str, each.hypotheses)] for each in found]
+    assert rows == [[*map(str, each.hypotheses)] for each in results]
 
 
 def test_new_parameters_are_for_lines_that_come_later():
     engine = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
-    later = translator(2)  # making it compiles something
+    new_translator = translator(2)  # making it compiles something
     engine.warm_up()
 
     async def before_and_after():
         first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
         while not engine.rows().any():
             await asyncio.sleep(0.001)
-        before = engine.rows()
-        engine.reload("en-de", later)
-        assert (engine.rows() >= before).all()  # counters never fall
+        previous = engine.rows()
+        engine.reload("en-de", new_translator)
+        assert (engine.rows() >= previous).all()  # counters never fall
         second = await ask(engine, ["the cat sees"])
         third = asyncio.ensure_future(ask(engine, ["a dog sleeps"] * 20))
         await asyncio.sleep(0)  # it begins, and is accepted
@@ -397,10 +380,10 @@ def test_new_parameters_are_for_lines_that_come_later():
         return await first, second, await third
 
     first, second, third = asyncio.run(before_and_after())
-    assert first == [alone("the cat sees", Options())] * 40
-    assert second == [alone("the cat sees", Options(), translator(2))]
+    assert first == [alone("the cat sees", SearchRequest())] * 40
+    assert second == [alone("the cat sees", SearchRequest(), translator(2))]
     assert first[0] != second[0]
-    assert third == [alone("a dog sleeps", Options(), translator(2))] * 20
+    assert third == [alone("a dog sleeps", SearchRequest(), translator(2))] * 20
     with pytest.raises(UserError, match="has changed"):
         engine.reload("en-de", translator(1, layers=2))
 
@@ -436,8 +419,10 @@ def test_clients_and_their_calls_take_turns(puts):
                 assert members == sorted(members)  # a call keeps its order
     # While a client has items, no other one comes twice before it.
     for at in range(len(popped)):
-        waiting = {puts[later][0] for later in popped[at:]}
-        turn = [puts[later][0] for later in popped[at : at + len(waiting)]]
+        waiting = {puts[new_translator][0] for new_translator in popped[at:]}
+        turn = [
+            puts[new_translator][0] for new_translator in popped[at : at + len(waiting)]
+        ]
         assert len({*turn}) == len(waiting)
 
 
@@ -454,13 +439,13 @@ def test_a_call_that_is_removed_leaves_the_others():
 
 @pytest.mark.slow
 def test_answers_do_not_depend_on_the_number_of_devices(eight_devices):
-    one = translator(1)
+    single_device = translator(1)
     several = Translator(
-        one.config,
-        one.vocabulary,
-        one.model,
-        one.parameters,
-        one.steps,
+        single_device.config,
+        single_device.vocabulary,
+        single_device.model,
+        single_device.parameters,
+        single_device.steps,
         jax.devices()[:2],
     )
     engine = Engine({"en-de": several}, LIMITS)

@@ -18,11 +18,11 @@ PAIRS = [("a dog", "<de> a dog")] * 40 + [("low", "x")] * 15 + [("bad", "x")]
 
 def measured(rows):
     """Of rows (log-probability, is it good?)."""
-    found = [
+    results = [
         Translation("", (Hypothesis("ab" if good else "", 0.0, p, True, (1,)),))
         for p, good in rows
     ]
-    return precision.Precision([("", "ab")] * len(rows), found, 50.0)
+    return precision.Precision([("", "ab")] * len(rows), results, 50.0)
 
 
 def test_the_lower_end_is_that_of_wilsons_formula():
@@ -82,12 +82,15 @@ def test_a_line_of_too_low_a_precision_is_refused(client):
     assert refused == [False, True, False, False]
     assert unsure["hypotheses"][0]["text"] == ""
     assert answer["provenance"]["precision"] == facts
-    for fields, said in (
+    for fields, message in (
         ({"direction": "de-en"}, "--dev=de-en=PREFIX, a dev set"),
         ({"beam": 1}, "with beam=4"),
         ({"min_precision": 90}, "want a share, 0 to 1"),
     ):
-        assert (post(**fields).status_code, said in post(**fields).text) == (400, True)
+        assert (post(**fields).status_code, message in post(**fields).text) == (
+            400,
+            True,
+        )
     # Other parameters are measured again; answers without the field go on.
     service.measured["en-de"] = None, service.measured["en-de"][1]
     assert post().status_code == 503

@@ -52,8 +52,8 @@ async def in_turns(work):
 
 def test_a_generator_is_sent_what_it_asks_for():
     async def work(turns, deadline):
-        async def answer(asked):
-            return 2 * asked
+        async def answer(request):
+            return 2 * request
 
         with pytest.raises(KeyError):
             await turns.run(failing(), "a", deadline)

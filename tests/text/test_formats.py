@@ -66,25 +66,25 @@ msgstr ""
 def test_subtitles_keep_numbers_times_and_line_ends(start, line_end):
     text = start + CUES.replace("\n", line_end)
     document = SubRip(text)
-    first = "Hello there, this is a long cue."
-    assert document.segments == [first, "Hi.", "<b>Ho</b> ho & <i>so</i> on"]
+    joined_cue = "Hello there, this is a long cue."
+    assert document.segments == [joined_cue, "Hi.", "<b>Ho</b> ho & <i>so</i> on"]
     assert document.assemble(document.segments) == text
-    long = "A translation of this cue that has one or two words more."
+    long_cue = "A translation of this cue that has one or two words more."
     expected = text.replace(
         f"Hello there, this is{line_end}a long cue.",
         f"A translation of this cue that{line_end}has one or two words more.",
-    ).replace("Hi.", long)
-    assert document.assemble([long, long, *document.segments[2:]]) == expected
+    ).replace("Hi.", long_cue)
+    assert document.assemble([long_cue, long_cue, *document.segments[2:]]) == expected
 
 
 def test_tags_of_subtitles_are_for_the_parser_of_markup():
     document = SubRip(CUES, lambda text: parse(text, "html"))
     assert document.inline == [False, False, True]
     words = [units(segment) for segment in document.segments]
-    same = [Aligned(w, w, [(n, n) for n in range(len(w))]) for w in words]
-    assert document.assemble(document.segments, same) == CUES
+    identity = [Aligned(w, w, [(n, n) for n in range(len(w))]) for w in words]
+    assert document.assemble(document.segments, identity) == CUES
     # SubRip has no entities: signs that HTML would escape stay as they are.
-    new = document.assemble(["<&>", *document.segments[1:]], same)
+    new = document.assemble(["<&>", *document.segments[1:]], identity)
     assert new == CUES.replace("Hello there, this is\na long cue.", "<&>")
     cue = f"1\n{TIMES.format(1)}\n"
     assert SubRip(f"{cue}<i>- A.\n- B <b>c</b>.</i>").segments == ["A.", "B <b>c</b>."]
@@ -95,7 +95,7 @@ def test_tags_of_subtitles_are_for_the_parser_of_markup():
     st.lists(st.from_regex(r"([ab <i/{}♪.日、]{1,9}[-b>]\n){0,3}", fullmatch=True)),
     st.text(st.sampled_from("ab 日、"), min_size=1, max_size=120),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40)
 def test_times_of_any_subtitles_stay_and_no_cue_grows(cues, new):
     cues = enumerate(re.sub(r"(?m)^ +$", "a", cue) for cue in cues[:9])
     text = "".join(f"{n}\n{TIMES.format(n)}\n{cue}\n\n" for n, cue in cues)
@@ -133,9 +133,9 @@ def test_only_missing_translations_of_messages_change():
     lean = Po('\ufeffmsgid "a\u2028b"\nmsgstr ""')
     fuzzy = '\ufeff#, fuzzy\nmsgid "a\u2028b"\nmsgstr "b"\n'
     assert lean.assemble(["b"]) == fuzzy
-    one = MESSAGES.replace("nplurals=3; plural=(n==2 ? 0 : n==1 ? 1 : 2)", "{}")
+    template = MESSAGES.replace("nplurals=3; plural=(n==2 ? 0 : n==1 ? 1 : 2)", "{}")
     for rule, form in [("1; plural=0", "%d files"), ("2; plural=(n != 1)", "%d file")]:
-        assert Po(one.replace("{}", f"nplurals={rule}")).segments[1] == form
+        assert Po(template.replace("{}", f"nplurals={rule}")).segments[1] == form
 
 
 # Some signs end a line for Python and polib, but not for gettext.
@@ -143,13 +143,13 @@ TEXTS = st.text(st.characters(exclude_characters="\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 @given(TEXTS, TEXTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40)
 def test_any_message_and_translation_are_read_back(source, new):
     text = str(polib.POEntry(msgid="x" + source)) + "\n" + MESSAGES
     document = Po(text)
     out = document.assemble([new] * len(document.segments))
-    kept = {entry.msgid for entry in polib.pofile(text)}
-    assert {entry.msgid for entry in polib.pofile(out)} == kept
+    messages = {entry.msgid for entry in polib.pofile(text)}
+    assert {entry.msgid for entry in polib.pofile(out)} == messages
     assert Po(out).segments == [] or not new.strip()
 
 

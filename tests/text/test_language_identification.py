@@ -46,12 +46,12 @@ def test_a_text_in_no_served_language_is_none():
 
 
 def test_sure_guesses_are_right_in_any_order():
-    first, second = Guesser(["en", "de"]), Guesser(["de", "en"])
+    forward, backward = Guesser(["en", "de"]), Guesser(["de", "en"])
     sure = 0
     for pair in corpus.pairs("dev")[:200]:
         for line, code in zip(pair, ("en", "de"), strict=True):
-            guess = first.guess(line)
-            assert second.guess(line) == pytest.approx(guess)
+            guess = forward.guess(line)
+            assert backward.guess(line) == pytest.approx(guess)
             assert guess.among > 0.1
             if guess.confidence > 0.7:
                 assert guess.code == code, line

@@ -36,6 +36,7 @@ SIDES = ["狗看见猫。", "Am 3. Mai kam M. X."], ["狗看见狗。", "Am 3. M
 SENTENCES = "Am 3. Mai kam M. Dupont. Er ging. 好。是。"
 PO = 'msgid ""\nmsgstr "Language: {}\\n"\n\nmsgid "A"\nmsgstr ""\n'
 (NEWS,) = (each for each in PUBLISHED if {*each.first} == {"en", "fr"})
+PRIVATE = "clean src tgt xx x_y 1 a-b-c de2 und deu_Lat"
 SERVED = "en-de", "de-en", "eng_Latn-zho_Hans", "fr-zh_TW"
 
 
@@ -56,7 +57,7 @@ def data(source, target):
 
 def served(source, target):
     service = Service(FakeEngine(*SERVED), Settings(), FakeGuesser())
-    return [each.name for each in service.fitting(source, target)]
+    return [model.name for model in service.fitting(source, target)]
 
 
 # All that reads a code of a language: functions of source and target.
@@ -97,29 +98,18 @@ def test_all_spellings_of_a_language_are_read_alike(reader, monkeypatch):
     monkeypatch.setattr(plain, "LONGEST", 0)  # without the bootstrap
     for target, spellings in SPELLINGS.items():
         source = "fr" if target == "en" else "en"
-        wanted = result(reader, source, target)
+        expected = result(reader, source, target)
         for spelled in spellings:
-            assert result(reader, source, spelled) == wanted, spelled
-    wanted = result(reader, "en", "de")
+            assert result(reader, source, spelled) == expected, spelled
+    expected = result(reader, "en", "de")
     for spelled in SPELLINGS["en"]:
-        assert result(reader, spelled, "deu_Latn") == wanted, spelled
+        assert result(reader, spelled, "deu_Latn") == expected, spelled
 
 
 @pytest.mark.parametrize("reader", READERS)
 def test_private_codes_are_not_refused_nor_another_language(reader, monkeypatch):
     monkeypatch.setattr(plain, "LONGEST", 0)
-    for code in (
-        "clean",
-        "src",
-        "tgt",
-        "xx",
-        "x_y",
-        "1",
-        "a-b-c",
-        "de2",
-        "und",
-        "deu_Lat",
-    ):
+    for code in PRIVATE.split():
         assert identify(code).code not in SPELLINGS
         result(reader, "en", code)
     assert identify("src") == ("src", "", "", "", "src")
@@ -153,6 +143,6 @@ def test_a_direction_is_divided_between_its_languages(name, pair):
 
 def test_distance_is_symmetric_and_zero_for_itself():
     codes = [*itertools.chain(*SPELLINGS.values()), "zho_Hant", "zh-TW", "src", "x_y"]
-    for one, other in itertools.product(codes, codes):
-        assert distance(one, other) == distance(other, one) <= OTHER
-        assert distance(one, one) == 0
+    for code, other_code in itertools.product(codes, codes):
+        assert distance(code, other_code) == distance(other_code, code) <= OTHER
+        assert distance(code, code) == 0

@@ -28,31 +28,13 @@ FOUND = {
     "entity": "[&amp;] [&#228;] [&appName;]",
     "path": "in [/etc/apt/sources.list]. [~/.config]",
 }
-ORDINARY = [
-    *("100% sure", "5 % of", "10%d", "100%sure", "50 %ige", "eine 11%-ige", "a %-sign"),
-    *(
-        "{",
-        "} {",
-        "{ a, b }",
-        '{"a": 1}',
-        "{a b}",
-        "`quoted' and `this'",
-        "`a",
-        "$5.10",
-    ),
-    *(
-        "a $ b",
-        "US$ 3",
-        "and/or",
-        "km/h",
-        "1/2",
-        "me@home",
-        "@you",
-        "R&D; so",
-        "A & B;",
-    ),
-    *("http://", "www.", "%", "a <b> c", "<ph9>", "{n, plural, one {a b}"),
-]
+ORDINARY = re.split(
+    r" \| ",
+    "100% sure | 5 % of | 10%d | 100%sure | 50 %ige | eine 11%-ige | a %-sign | { | "
+    "} { | { a, b } | {\"a\": 1} | {a b} | `quoted' and `this' | `a | $5.10 | a $ b | "
+    "US$ 3 | and/or | km/h | 1/2 | me@home | @you | R&D; so | A & B; | http:// | "
+    "www. | % | a <b> c | <ph9> | {n, plural, one {a b}",
+)
 
 
 def marked(text):
@@ -84,23 +66,25 @@ PIECES += [
 ]
 
 
-def made_up(seed, most=60):
+def made_up(seed, limit=60):
     draws = random.Random(seed)
-    return "".join(draws.choices(PIECES, k=draws.randrange(most)))
+    return "".join(draws.choices(PIECES, k=draws.randrange(limit)))
 
 
 def test_everything_comes_back_and_nothing_is_forged():
     internal = [*SYMBOLS, *MARKS]
-    for seed in range(4_000):
+    for seed in range(1_500):
         text = made_up(seed)
-        hidden = protect(text)
-        assert hidden.symbols == SYMBOLS[: len(hidden.originals)]
+        protected = protect(text)
+        assert protected.symbols == SYMBOLS[: len(protected.originals)]
         # Its symbols are the only ones in it, each once: the text has none of its own.
-        left = Counter({s: n for s in internal if (n := hidden.text.count(s))})
-        assert left == Counter(hidden.symbols)
-        back = restore(hidden.text, hidden)
+        symbols_left = Counter(
+            {s: n for s in internal if (n := protected.text.count(s))}
+        )
+        assert symbols_left == Counter(protected.symbols)
+        back = restore(protected.text, protected)
         assert (back.text, back.missing, back.repeated) == (text, (), ())
-        assert back.edits == inverse(hidden.edits)
+        assert back.edits == inverse(protected.edits)
         # Without symbols a text stays as it is, and all are to be demanded.
         plain = protect(text, ())
         assert plain.text == text
@@ -110,26 +94,26 @@ def test_everything_comes_back_and_nothing_is_forged():
 
 def test_whatever_a_model_writes_each_comes_back_at_most_once():
     for seed in range(1_000):
-        hidden = protect(made_up(seed, most=12))
+        protected = protect(made_up(seed, limit=12))
         written = random.Random(seed).choices([*SYMBOLS, *MARKS, "x", "y z", ","], k=8)
-        back = restore(" ".join(written), hidden)
-        spans = [after for _, after in back.edits if after[0] < after[1]]
-        lost = Counter(hidden.originals) - Counter(back.text[b:e] for b, e in spans)
-        assert lost == Counter(back.missing) - Counter(hidden.beyond)
+        back = restore(" ".join(written), protected)
+        spans = [span for _, span in back.edits if span[0] < span[1]]
+        lost = Counter(protected.originals) - Counter(back.text[b:e] for b, e in spans)
+        assert lost == Counter(back.missing) - Counter(protected.beyond)
         ends = [0, *(end for _, end in spans)]
         begins = [*(begin for begin, _ in spans), len(back.text)]
-        rest = "|".join(back.text[e:b] for e, b in zip(ends, begins, strict=True))
-        assert not any(s in rest for s in [*SYMBOLS, *MARKS])
+        between = "|".join(back.text[e:b] for e, b in zip(ends, begins, strict=True))
+        assert not any(s in between for s in [*SYMBOLS, *MARKS])
 
 
 def test_what_is_lost_or_repeated_is_reported():
-    hidden = protect("Open {file} in ({0}), %s.")
-    assert hidden.text == "Open <ph1> in (<ph2>), <ph3>."
-    back = restore("In <ph2> <ph2> <ph7>, öffne <ph3>", hidden)
+    protected = protect("Open {file} in ({0}), %s.")
+    assert protected.text == "Open <ph1> in (<ph2>), <ph3>."
+    back = restore("In <ph2> <ph2> <ph7>, öffne <ph3>", protected)
     assert back.text == "In {0} , öffne %s"
     assert (back.missing, back.repeated) == (("{file}",), ("{0}", "<ph7>"))
-    assert [after for _, after in back.edits] == [(3, 6), (7, 7), (7, 7), (15, 17)]
-    spelled = restore("<ph1> <ph2> <ph3> %s www.x.de", hidden)
+    assert [span for _, span in back.edits] == [(3, 6), (7, 7), (7, 7), (15, 17)]
+    spelled = restore("<ph1> <ph2> <ph3> %s www.x.de", protected)
     assert spelled.text == "{file} {0} %s %s www.x.de"
     assert (spelled.missing, spelled.repeated) == ((), ("%s", "www.x.de"))
     # Of equal ones each may stand for another: twice there is twice back.
@@ -140,13 +124,13 @@ def test_what_is_lost_or_repeated_is_reported():
 
 
 def test_those_beyond_the_symbols_are_demanded():
-    hidden = protect(" ".join("%s" for _ in range(10)) + " <ph1>")
+    protected = protect(" ".join("%s" for _ in range(10)) + " <ph1>")
     # A symbol of the text is served first.
-    assert hidden.text.endswith("<ph7> %s %s %s <ph8>")
-    assert hidden.beyond == ("%s",) * 3
-    assert restore(hidden.text.replace("%s ", "", 1), hidden).missing == ("%s",)
-    many = protect("a <ph1>" * 20 + " b")
-    assert many.originals[7] == "<ph1>" + "a <ph1>" * 12
+    assert protected.text.endswith("<ph7> %s %s %s <ph8>")
+    assert protected.beyond == ("%s",) * 3
+    assert restore(protected.text.replace("%s ", "", 1), protected).missing == ("%s",)
+    twenty = protect("a <ph1>" * 20 + " b")
+    assert twenty.originals[7] == "<ph1>" + "a <ph1>" * 12
     assert protect("{n, plural, one {<ph1>}}").kinds == {"icu": 1}
 
 
@@ -166,15 +150,15 @@ UNCHANGED = [
 ]
 
 
-def stands_for(before, after):
-    pattern = re.sub(r"<(ph\d)>", r"(?P<\1>.+?)", re.escape(after))
-    named = re.fullmatch(pattern, before).groupdict()
+def stands_for(original, changed):
+    pattern = re.sub(r"<(ph\d)>", r"(?P<\1>.+?)", re.escape(changed))
+    named = re.fullmatch(pattern, original).groupdict()
     return {f"<{name}>": original for name, original in named.items()}
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_training_replaces_the_same_on_both_sides(pair):
-    seen = Counter()
+    used = Counter()
     for start in range(200):
         changed = replaced(pair, Stream(start), ())
         assert changed == replaced(pair, Stream(start), ())
@@ -185,14 +169,14 @@ def test_training_replaces_the_same_on_both_sides(pair):
         # The same symbols, each once, in the order of the source and of the table.
         assert symbols[0] == sorted(symbols[1]) == sorted(symbols[0])
         assert all(side.count(s) == 1 for side in changed for s in symbols[0])
-        seen.update(symbols[0])
+        used.update(symbols[0])
         # Nothing else has changed: each stands for the same on both sides.
-        one, two = map(stands_for, pair, changed)
-        assert one == two
-        assert one.keys() == {*symbols[0]}
-    assert set(seen) == {*SYMBOLS}
-    for same in UNCHANGED:
-        assert replaced(same, Stream(1), ()) is same
+        source_symbols, target_symbols = map(stands_for, pair, changed)
+        assert source_symbols == target_symbols
+        assert source_symbols.keys() == {*symbols[0]}
+    assert set(used) == {*SYMBOLS}
+    for unchanged in UNCHANGED:
+        assert replaced(unchanged, Stream(1), ()) is unchanged
 
 
 def test_a_number_that_a_translation_writes_otherwise_is_not_replaced():
@@ -206,11 +190,11 @@ HOSTILE = ["a+", "a-", "<", "{{", "{a, plural, one {", "` `", "&a", "$(", "~/.",
 
 @pytest.mark.parametrize("part", HOSTILE)
 def test_long_texts_are_read_once(part):
-    """Half an hour, if a pattern reads to the end of a text from each of its places."""
-    assert find("@ " + part * (1_000_000 // len(part))) == []
+    """Minutes, if a pattern reads to the end of a text from each of its places."""
+    assert find("@ " + part * (300_000 // len(part))) == []
 
 
 def test_addresses_have_schemes_of_any_kind():
     text = "see x+http://a.b/c, -https://e.org/x?y=1. or svn+ssh://u@h/p"
-    found = [text[each.begin : each.end] for each in find(text)]
-    assert found == ["x+http://a.b/c", "https://e.org/x?y=1", "svn+ssh://u@h/p"]
+    addresses = [text[match.begin : match.end] for match in find(text)]
+    assert addresses == ["x+http://a.b/c", "https://e.org/x?y=1", "svn+ssh://u@h/p"]

@@ -34,7 +34,7 @@ def read(tmp_path):
 def test_terms_are_whole_words_the_longest_first_in_their_case(read):
     terms = read("\ufeff" + FILE.replace("\n", "\r\n"))
     assert terms.count == 5
-    for line, found in {
+    for line, expected in {
         "a cat, cats concat": ["cat"],
         "cat  food or food": ["cat  food", "food"],
         "I know C++.": ["C++"],
@@ -45,7 +45,7 @@ def test_terms_are_whole_words_the_longest_first_in_their_case(read):
         "": [],
     }.items():
         matches = terms.matches(line)
-        assert [line[m.begin : m.end] for m in matches] == found
+        assert [line[m.begin : m.end] for m in matches] == expected
     assert terms.phrases("cat food, cat, cat") == ("Katzenfutter", "Katze")
     assert read("a\tb\na\tb\n").count == 1  # twice alike does no harm
     assert read("a\u2028b\tc\n").matches("x a b") != []  # one line, not two
@@ -89,20 +89,20 @@ def test_a_mistake_is_named_with_its_lines(read, content, message):
     ],
 )
 def test_what_became_of_a_term(read, target, translation, outcome):
-    [found] = check(read(f"x\t{target}\n").matches("x"), translation)
-    assert found.outcome == outcome
-    assert (found.span is None) == (outcome == "missing")
+    [checked] = check(read(f"x\t{target}\n").matches("x"), translation)
+    assert checked.outcome == outcome
+    assert (checked.span is None) == (outcome == "missing")
 
 
 def test_each_term_needs_a_place_of_its_own_and_the_report_counts_them(read):
     matches = read("x\tHund\ny\tHunde\n").matches("x y x")
-    found = check(matches, "Hunde, Hunden.")
+    checked = check(matches, "Hunde, Hunden.")
     # `y` is exact, so the first `x` has to be the other word.
-    assert [each.outcome for each in found] == ["inflected", "exact", "missing"]
-    assert [each.span for each in found] == [(7, 13), (0, 5), None]
+    assert [term.outcome for term in checked] == ["inflected", "exact", "missing"]
+    assert [term.span for term in checked] == [(7, 13), (0, 5), None]
     outcomes = defaultdict(Counter)
-    for each in (*found, *check(matches[:1], "Hund")):
-        outcomes[each.match.source, each.match.target][each.outcome] += 1
+    for term in (*checked, *check(matches[:1], "Hund")):
+        outcomes[term.match.source, term.match.target][term.outcome] += 1
     assert report_lines(outcomes) == [
         "term  target  asked  exact  inflected  missing",
         "x     Hund        3      1          1        1",
@@ -137,7 +137,7 @@ def made_up_pairs(count):
     """Each word is in 2 of 100 lines; the others, which are frequent, in all."""
     for n in range(count):
         picked = n % 100, (n + 1 + n // 100) % 100
-        english, german = ([of[k] for k in picked] for of in (ENGLISH, GERMAN))
+        english, german = ([words[k] for k in picked] for words in (ENGLISH, GERMAN))
         yield f"the {' '.join(english)} one", f"{' '.join(german)} eine die"
 
 
@@ -153,10 +153,10 @@ def test_training_annotates_what_the_target_has():
         terms = re.findall(r"<term> (\w+)<is> (\w+)</term>", source)
         assert re.sub(r"<term>|<is>.*?</term>", "", source) == pair[0]
         # The target has what the source shows, in place of the word's translation.
-        for word, shown in terms:
-            assert target.split().count(shown) == 1
-            exchanged += shown != word.title()
-            target = target.replace(shown, word.title())
+        for word, translation in terms:
+            assert target.split().count(translation) == 1
+            exchanged += translation != word.title()
+            target = target.replace(translation, word.title())
         assert target == pair[1]
         counts[len(terms)] += 1
     assert counts.keys() == {1, 2}

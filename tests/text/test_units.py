@@ -20,8 +20,8 @@ from t2t_jax.text.units import inverse, map_span, splice, units
     ],
 )
 def test_a_unit_is_a_word_or_a_sign(text, expected):
-    found = units(text)
-    assert [text[begin:end] for begin, end in found] == expected
+    spans = units(text)
+    assert [text[begin:end] for begin, end in spans] == expected
 
 
 def test_what_was_replaced_is_found_again():

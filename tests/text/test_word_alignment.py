@@ -28,40 +28,42 @@ def made_up(pairs=300, words=40, seed=0):
 
 
 def test_links_of_swapped_words_and_of_one_to_two_are_found():
-    pairs, known = made_up()
+    pairs, true_links = made_up()
     links = Aligner(pairs, words=300).links(pairs)
-    known = {(p, *link) for p, of in enumerate(known) for link in of}
-    found = {*map(tuple, links.tolist())}
-    assert len(found & known) > 0.98 * max(len(found), len(known))
+    true_links = {
+        (p, *link) for p, pair_links in enumerate(true_links) for link in pair_links
+    }
+    found_links = {*map(tuple, links.tolist())}
+    assert len(found_links & true_links) > 0.98 * max(len(found_links), len(true_links))
     text = [tuple([*map(str, side)] for side in pair) for pair in pairs]
     by_words = align_words(text, 9)
-    assert by_words == [{(s, t) for n, t, s in found if n == p} for p in range(9)]
+    assert by_words == [{(s, t) for n, t, s in found_links if n == p} for p in range(9)]
     # A word that was never seen has no links, and empty sentences do no harm.
-    nothing = np.zeros(0, np.int64)
-    few = [(nothing, pairs[0][1]), (np.array([299]), nothing), (nothing, nothing)]
-    assert len(Aligner(pairs, words=300).links(few)) == 0
-    assert len(Aligner(few[2:], words=300).links(pairs)) == 0
+    empty = np.zeros(0, np.int64)
+    odd_pairs = [(empty, pairs[0][1]), (np.array([299]), empty), (empty, empty)]
+    assert len(Aligner(pairs, words=300).links(odd_pairs)) == 0
+    assert len(Aligner(odd_pairs[2:], words=300).links(pairs)) == 0
 
 
-def grown(one, other):
+def grown(forward, backward):
     """grow-diag of one pair, as Koehn et al. 2003 describe it, on sets of links."""
-    links, before = one & other, None
-    while links != before:
-        before = set(links)
+    links, previous = forward & backward, None
+    while links != previous:
+        previous = set(links)
         for down, right in word_alignment.NEIGHBOURS:
-            near = {(t - down, s - right) for t, s in links} & (one | other)
+            near = {(t - down, s - right) for t, s in links} & (forward | backward)
             linked_t, linked_s = {t for t, _ in links}, {s for _, s in links}
             links |= {(t, s) for t, s in near if not (t in linked_t and s in linked_s)}
     return links
 
 
 def test_links_grow_along_the_diagonal_within_a_pair():
-    random, wanted, directions = np.random.default_rng(1), [], ([], [])
+    random, expected, directions = np.random.default_rng(1), [], ([], [])
     for p, (sources, targets) in enumerate(random.integers(1, 7, (60, 2))):
-        one = {(t, int(random.integers(sources))) for t in range(targets)}
-        other = {(int(random.integers(targets)), s) for s in range(sources)}
-        wanted += [(p, *link) for link in sorted(grown(one, other))]
-        for direction, links in zip(directions, (one, other), strict=True):
+        forward = {(t, int(random.integers(sources))) for t in range(targets)}
+        backward = {(int(random.integers(targets)), s) for s in range(sources)}
+        expected += [(p, *link) for link in sorted(grown(forward, backward))]
+        for direction, links in zip(directions, (forward, backward), strict=True):
             direction += [(p, *link) for link in links]
-    found = word_alignment.grow_diagonal(*map(np.array, directions))
-    assert [*map(tuple, found.tolist())] == wanted
+    links_found = word_alignment.grow_diagonal(*map(np.array, directions))
+    assert [*map(tuple, links_found.tolist())] == expected

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.extensions.data.links import Words
+from t2t_jax.extensions.data.links import WordFinder
 from t2t_jax.text.units import units
 from t2t_jax.text.words import token_words
 from t2t_jax.tools.explain.words import explained_words
-from tests.bridges.test_published_tokenizers import made
+from tests.bridges.published_tokenizers import new_vocabulary
 from tests.decoding import test_bpe_phrases
 
 TEXT = [
@@ -41,20 +41,20 @@ def vocabulary(kind):
     if kind in ("fairseq", "fsmt"):
         return test_bpe_phrases.vocabulary(kind)
     with tempfile.TemporaryDirectory() as folder:
-        return made(kind, Path(folder))
+        return new_vocabulary(kind, Path(folder))
 
 
-def of_links(side, ids, mode):
+def link_words(side, ids, mode):
     """Numbers from 0, of a sentence between others."""
-    (other,) = side.encode(["a b"], end=True)
-    sentences = ragged([other, ids, other])
-    number, hashes = Words(side, mode)(sentences)
+    (neighbour,) = side.encode(["a b"], end=True)
+    sentences = ragged([neighbour, ids, neighbour])
+    number, hashes = WordFinder(side, mode)(sentences)
     begin, end = sentences.offsets[1:3]
     return (number[begin:end] - 1).tolist(), len(hashes[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30)
 @example(SPOKEN)
 @example("  a  ☃b \u00a0")
 @example("0\x0bA\u00af")  # of which some tokenizers remove a space, and make another
@@ -62,10 +62,16 @@ def of_links(side, ids, mode):
 def test_links_alignments_explanations_and_heads_agree(kind, line):
     side = vocabulary(kind).source
     (ids,) = side.encode([line], end=True)
-    found = side.words(ids)
-    assert of_links(side, ids, "spaces") == (found.of_token, len(found.spans))
-    of_units = side.words(ids, "units")
-    assert of_links(side, ids, "units") == (of_units.of_token, len(of_units.spans))
+    side_words = side.words(ids)
+    assert link_words(side, ids, "spaces") == (
+        side_words.of_token,
+        len(side_words.spans),
+    )
+    unit_words = side.words(ids, "units")
+    assert link_words(side, ids, "units") == (
+        unit_words.of_token,
+        len(unit_words.spans),
+    )
     # Numbers are those of the line's own words, whatever the tokenizer made of them.
     words = [word.decode() for word in line.encode().split()]
     in_line = side.words(ids, line=line)
@@ -78,8 +84,8 @@ def test_links_alignments_explanations_and_heads_agree(kind, line):
             assert token.strip().decode() in normalize("NFKC", words[number])
     if kind not in OURS:
         return
-    assert [*map(side.spelled, words)] == found.texts == in_line.texts
-    for mode, parts in (("spaces", found), ("units", of_units)):
+    assert [*map(side.spelled, words)] == side_words.texts == in_line.texts
+    for mode, parts in (("spaces", side_words), ("units", unit_words)):
         spelled = [b""] * len(parts.spans)
         for token, number in zip(side.spellings(ids), parts.of_token, strict=True):
             if number >= 0:
@@ -88,15 +94,15 @@ def test_links_alignments_explanations_and_heads_agree(kind, line):
             assert [s.decode().strip() for s in spelled] == [
                 text.strip() for text in parts.texts
             ]
-    assert len(of_units.spans) == len(units(side.spelled(line)))
+    assert len(unit_words.spans) == len(units(side.spelled(line)))
 
 
 @pytest.mark.parametrize("count", [1, 5, 400])  # tries of all places would not end
 def test_an_unknown_token_stands_for_some_characters(count):
-    found = token_words([b"a\xe2\x81\x87b ", "\u2047".encode() * count, b"c"])
+    text_words = token_words([b"a\xe2\x81\x87b ", "\u2047".encode() * count, b"c"])
     for line, stands in (("aüb xc", count == 1), (f"ab {'x' * 500}c", False)):
-        assert (found.of_line(line).of_token == found.of_token) == stands
-    assert found.of_line(f"aüb {'x' * 500}c").of_token == found.of_token
+        assert (text_words.line_words(line).of_token == text_words.of_token) == stands
+    assert text_words.line_words(f"aüb {'x' * 500}c").of_token == text_words.of_token
 
 
 @pytest.mark.parametrize("kind", KINDS)

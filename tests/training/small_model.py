@@ -45,8 +45,8 @@ class Bigrams(Architecture):
             keys_bsk = self.embedding.tokens[..., :4][batch["source"]]
             scores_bts = jnp.einsum("btk,bsk->bts", x_bthk[:, :, 0], keys_bsk)
             source, target = (batch[f"{s}_segment"] for s in ("source", "target"))
-            of_other = target[..., None] != source[:, None]
-            weights_bts = jax.nn.softmax(jnp.where(of_other, -1e9, scores_bts))
+            crosses = target[..., None] != source[:, None]
+            weights_bts = jax.nn.softmax(jnp.where(crosses, -1e9, scores_bts))
             trace.cross.append(weights_bts[:, None])
         x_btd = x_bthk.reshape(x_btd.shape) + self.bias[...]
         x_btd = meshes.constrain(x_btd, "batch", "length", "features")
@@ -102,6 +102,8 @@ def trained(config: Config, batch=None, rate: float = 0.0, devices: int = 1):
     steps = steps_of(config, rate, devices)
     placed = meshes.place_batch(steps.mesh, batch or batch_of())
     frozen = jax.tree.map(
-        lambda x, of: jax.device_put(x, of.sharding), frozen_of(config)[1], steps.frozen
+        lambda x, shape: jax.device_put(x, shape.sharding),
+        frozen_of(config)[1],
+        steps.frozen,
     )
     return jax.tree.map(np.asarray, steps.train(steps.init(), placed, *frozen))

@@ -25,24 +25,26 @@ def test_one_flipped_bit_is_found_where_it_is(data):
     octets = bytearray(x.tobytes())
     bit = data.draw(st.integers(0, 8 * len(octets) - 1))
     octets[bit // 8] ^= 1 << bit % 8
-    other = np.frombuffer(bytes(octets), x.dtype).reshape(3, 4)
-    found = compare_trees({"a": x, "z": x}, {"a": x, "z": other})
-    (only,) = found.differing
+    flipped = np.frombuffer(bytes(octets), x.dtype).reshape(3, 4)
+    differences = compare_trees({"a": x, "z": x}, {"a": x, "z": flipped})
+    (only,) = differences.differing
     assert (only.name, only.count) == ("z", 1)
-    assert parameters_sha256({"z": x}) != parameters_sha256({"z": other})
+    assert parameters_sha256({"z": x}) != parameters_sha256({"z": flipped})
 
 
 def test_other_names_shapes_and_signs_are_differences_and_copies_are_not():
     copy = {name: jax.tree.map(np.copy, x) for name, x in reversed(TREE.items())}
-    same = compare_trees(TREE, copy)
-    assert (same.same, same.arrays, same.differing) == (True, 3, ())
+    copies = compare_trees(TREE, copy)
+    assert (copies.same, copies.arrays, copies.differing) == (True, 3, ())
     assert parameters_sha256(TREE) == parameters_sha256(copy)
     signs = compare_trees({"x": np.array([0.0])}, {"x": np.array([-0.0])})
     assert signs.differing[0].count == 1
-    found = compare_trees({"x": np.zeros(2), "y": np.zeros(1)}, {"x": np.zeros(3)})
-    assert not found.same
-    assert found.unmatched == ("y",)
-    assert found.differing[0].shape == (2,)
+    differences = compare_trees(
+        {"x": np.zeros(2), "y": np.zeros(1)}, {"x": np.zeros(3)}
+    )
+    assert not differences.same
+    assert differences.unmatched == ("y",)
+    assert differences.differing[0].shape == (2,)
 
 
 @settings(max_examples=50)
@@ -51,18 +53,20 @@ def test_other_names_shapes_and_signs_are_differences_and_copies_are_not():
     st.integers(1, 30),
     st.integers(0, 30),
 )
-def test_a_start_is_found_as_by_replaying_the_run(lives, first, more):
+def test_a_start_is_found_as_by_replaying_the_run(lives, first_step, length):
     """Each start continues somewhere up to the end so far, and trains some steps."""
     starts, executed_by, end = [], {}, 0
-    for at, steps in lives:
-        at = min(at, end)
-        starts.append(Start(at, {"cores": len(starts)}, {}))
-        for step in range(at + 1, at + steps + 1):
+    for step_before, steps in lives:
+        step_before = min(step_before, end)
+        starts.append(Start(step_before, {"cores": len(starts)}, {}))
+        for step in range(step_before + 1, step_before + steps + 1):
             executed_by[step] = starts[-1]
-        end = at + steps
-    first, last = min(first, end), min(first + more, end)
-    wanted = {executed_by[s].machine["cores"] for s in range(first, last + 1)}
-    found = starts_of_steps(starts, first, last)
-    assert [s.machine["cores"] for s in found] == sorted(wanted)
+        end = step_before + steps
+    first_step, last_step = min(first_step, end), min(first_step + length, end)
+    expected = {
+        executed_by[s].machine["cores"] for s in range(first_step, last_step + 1)
+    }
+    selected = starts_of_steps(starts, first_step, last_step)
+    assert [s.machine["cores"] for s in selected] == sorted(expected)
     # After a rollback later starts count, too.
-    assert starts_of_steps(starts, first, last, True)[-1] is starts[-1]
+    assert starts_of_steps(starts, first_step, last_step, True)[-1] is starts[-1]

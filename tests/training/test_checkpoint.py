@@ -96,8 +96,8 @@ def test_a_state_comes_back_to_the_bit_where_it_lay(tmp_path, all_devices):
     assert_same(state, saved)
     placed = processes.distribute(state, steps.shapes)  # what a run does with it
     assert_same(placed, state)
-    where = jax.tree.map(lambda x: x.sharding, (placed, steps.shapes))
-    assert where[0] == where[1]
+    shardings = jax.tree.map(lambda x: x.sharding, (placed, steps.shapes))
+    assert shardings[0] == shardings[1]
     # The moving average is what is kept to translate with.
     assert_same(parameters_of(tmp_path, 5, MODEL.shapes), saved.ema)
 
@@ -118,7 +118,7 @@ def test_two_states_and_the_averaging_window_are_kept(tmp_path, steps):
 
 
 def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
-    for step, bleu, kept in (
+    for step, bleu, best in (
         (10, 3.0, [10]),
         (20, 5.0, [10, 20]),
         (30, 5.0, [20, 30]),
@@ -127,7 +127,7 @@ def test_the_best_few_are_kept_of_equals_the_earlier(tmp_path, steps):
         checkpoints = Checkpoints(Workdir(tmp_path), 1, 2)  # as after each restart
         checkpoints.save_best(state_at(steps, step).parameters, step, bleu)
         checkpoints.close()
-        assert parameter_steps(tmp_path, "best") == kept
+        assert parameter_steps(tmp_path, "best") == best
     save(tmp_path, steps, [80, 81], keep=1)
     assert parameter_steps(tmp_path, "best") == [20, 70]
 
@@ -153,10 +153,12 @@ def test_the_average_is_the_mean(tmp_path, steps):
         folder = Workdir(tmp_path).checkpoints / "parameters"
         return CheckpointChoice([folder / str(n) for n in numbers], 3, exact=True)
 
-    found, mean = average_checkpoints(choice(1, 2, 6), MODEL.shapes)
-    assert found == [1, 2, 6]
-    wanted = state_at(steps, 3).parameters
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, wanted)
+    averaged, mean = average_checkpoints(choice(1, 2, 6), MODEL.shapes)
+    assert averaged == [1, 2, 6]
+    expected = state_at(steps, 3).parameters
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, expected
+    )
     assert all(x.dtype == np.float32 for x in jax.tree.leaves(mean))
     assert_same(average_checkpoints(choice(6, 1, 2), MODEL.shapes)[1], mean)
 
@@ -178,20 +180,20 @@ def test_a_checkpoint_that_is_not_there_or_does_not_fit_is_told(tmp_path, steps)
     save(tmp_path, steps, [1])
     with pytest.raises(UserError, match="has shape"):
         parameters_of(tmp_path, 1, build(CONFIG.model, 12).shapes)
-    other = build(dataclasses.replace(CONFIG.model, output_bias=True), 11).shapes
+    biased = build(dataclasses.replace(CONFIG.model, output_bias=True), 11).shapes
     message = "where this one has embedding.output_bias. Use the version"
     with pytest.raises(UserError, match=message):
-        parameters_of(tmp_path, 1, other)
+        parameters_of(tmp_path, 1, biased)
     checkpoints = Checkpoints(Workdir(tmp_path), 3, 1)
     with pytest.raises(UserError, match=message):
-        checkpoints.restore(steps.shapes._replace(parameters=other))
+        checkpoints.restore(steps.shapes._replace(parameters=biased))
     checkpoints.close()
 
 
 def test_off_schedule_only_the_newest_is_kept_and_none_is_averaged(tmp_path, steps):
     config = dataclasses.replace(CONFIG, train=TrainConfig(save_every=10))
 
-    def chosen(*choices):
+    def steps_of(*choices):
         return [choose_checkpoints(tmp_path, config, c).steps for c in choices]
 
     def saved(step):
@@ -201,20 +203,20 @@ def test_off_schedule_only_the_newest_is_kept_and_none_is_averaged(tmp_path, ste
         return parameter_steps(tmp_path)
 
     assert saved(3) == [3]
-    assert chosen("average", "last") == [[3], [3]]  # a short run can translate
+    assert steps_of("average", "last") == [[3], [3]]  # a short run can translate
     assert saved(7) == [7]
     assert saved(10) == [10]
     assert saved(20) == [10, 20]
     assert saved(23) == [10, 20, 23]
     assert saved(26) == [10, 20, 26]
-    assert chosen("average", "average:2", "last") == [[10, 20], [10, 20], [26]]
+    assert steps_of("average", "average:2", "last") == [[10, 20], [10, 20], [26]]
     assert parameter_steps(tmp_path, "state") == [10, 20, 26]
     assert saved(30) == [20, 30]
     assert parameter_steps(tmp_path, "state") == [20, 30]
     # Parameters of a life that was killed before it had saved their state: a later one
     # may end before them, by time.
     assert saved(25) == [20, 25]
-    assert chosen("average", "last") == [[20], [25]]
+    assert steps_of("average", "last") == [[20], [25]]
 
 
 def test_saves_of_presets_come_to_the_end_of_training():

@@ -115,8 +115,8 @@ def test_the_papers_model_is_counted_as_by_arithmetic():
     assert step == {"model": flops, "computed": flops}
     row = step_costs.row_flops(model, config)
     assert (row[1, 0], row[0, 1]) == (132_120_576, 245_784_576)
-    told = describe(config)["compute"]
-    assert [told[f"flops_{x}_token"] for x in ("source", "target")] == [
+    described = describe(config)["compute"]
+    assert [described[f"flops_{x}_token"] for x in ("source", "target")] == [
         *(row[1, 0], row[0, 1])
     ]
     assert flops == 200 * sum(c * 128**i * 120**j for (i, j), c in row.items())
@@ -124,17 +124,17 @@ def test_the_papers_model_is_counted_as_by_arithmetic():
 
 def test_what_remat_computes_again_is_counted():
     rows, s, t = dataclasses.astuple(SHAPE)
-    whole = step_costs.model_flops(build(CONFIG.model, VOCAB), CONFIG, SHAPE)
+    total = step_costs.model_flops(build(CONFIG.model, VOCAB), CONFIG, SHAPE)
     # All but the logits, and the keys and values of cross-attention.
-    kept = 2 * rows * (t * VOCAB * WIDTH + s * 2 * WIDTH * WIDTH)
-    for remat, again in (
+    stored = 2 * rows * (t * VOCAB * WIDTH + s * 2 * WIDTH * WIDTH)
+    for remat, recomputed in (
         ("none", 0),
         ("dots", 4 * rows * WIDTH * (s * s + s * t + t * t)),
-        ("full", whole / 3 - kept),
+        ("full", total / 3 - stored),
     ):
         config = fields.changed(CONFIG, "model", remat=remat)
         step = step_costs.step_flops(build(config.model, VOCAB), config, SHAPE)
-        assert step == {"model": whole, "computed": whole + again}
+        assert step == {"model": total, "computed": total + recomputed}
 
 
 @pytest.mark.parametrize("head", [8, 4])

@@ -34,25 +34,25 @@ def changed(config=CONFIG, **sections):
 
 
 @pytest.fixture(scope="module")
-def told():
+def forecasted():
     train = {"steps": 1000, "ema_decay": 0.9}
     config = changed(mesh={"data": 2, "fsdp": 4}, train=train)
     return forecast.forecast(config, chips.find_slice("h100:8"), jax.devices())
 
 
-def test_a_forecast_adds_up(told):
-    memory, time = told["memory"], told["time"]
+def test_a_forecast_adds_up(forecasted):
+    memory, time = forecasted["memory"], forecasted["time"]
     parts = memory["parts"]
-    assert told["fits"]
+    assert forecasted["fits"]
     assert sum(parts.values()) == memory["needed"] < memory["chip"]
     state = ("parameters", "average", "optimizer", "batch")
-    ours = sum(parts[name] for name in state)
-    assert ours <= memory["arguments"] <= ours + 64  # counters
+    size = sum(parts[name] for name in state)
+    assert size <= memory["arguments"] <= size + 64  # counters
     assert parts["average"] == parts["parameters"]
     assert parts["optimizer"] == pytest.approx(2 * parts["parameters"], rel=1e-3)
     assert max(time["compute"], time["memory"], time["links"]) == time["best"]
     assert time["best"] <= time["step"] <= 3 * time["best"]
-    tokens = told["batch"]["real_rows"] * 128
+    tokens = forecasted["batch"]["real_rows"] * 128
     assert time["tokens_per_second"] == pytest.approx(tokens / time["step"])
     assert time["chip_hours"] == pytest.approx(1000 * time["step"] / 3600 * 8)
     assert time["sent_bytes"] > 0
@@ -60,31 +60,33 @@ def test_a_forecast_adds_up(told):
 
 def test_remedies_are_mild_first_and_all_are_configs():
     large = changed(data={"batch_tokens": 25_000})
-    found = list(memory_check.changes(large, 8))
-    assert found[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
-    assert found[3:5] == [{"model.remat": how} for how in ("dots", "full")]
-    assert found[-1] == {"data.batch_tokens": 3125}
-    assert all(with_fields(large, change) != large for change in found)
+    suggestions = list(memory_check.changes(large, 8))
+    assert suggestions[:3] == [{"train.accumulate": k} for k in (2, 4, 8)]
+    assert suggestions[3:5] == [{"model.remat": remat} for remat in ("dots", "full")]
+    assert suggestions[-1] == {"data.batch_tokens": 3125}
+    assert all(with_fields(large, change) != large for change in suggestions)
 
 
-def test_what_fits_by_the_estimate_is_compiled_and_told(told):
+def test_what_fits_by_the_estimate_is_compiled_and_told(forecasted):
     """With less memory than needed; what is compiled is only counted here."""
-    needed = told["memory"]["needed"]
-    memory = told["memory"] | {"chip": 0.8 * needed}
-    short = told | {"memory": memory, "fits": False}
+    needed = forecasted["memory"]["needed"]
+    memory = forecasted["memory"] | {"chip": 0.8 * needed}
+    short = forecasted | {"memory": memory, "fits": False}
     compiled = []
 
-    def one(config):
+    def compile_one(config):
         compiled.append(config)
         return {"fits": len(compiled) == 2, "memory": {"needed": 0.9 * needed}}
 
     config = changed(data={"batch_tokens": 8192})
-    change, found = memory_check.find_suggestion(config, short, one).values()
-    assert found["fits"]
+    change, forecast_found = memory_check.find_suggestion(
+        config, short, compile_one
+    ).values()
+    assert forecast_found["fits"]
     assert len(compiled) == 2
     assert with_fields(config, change) == compiled[-1]
-    nothing = told | {"memory": told["memory"] | {"chip": 1.0}}
-    assert memory_check.find_suggestion(config, nothing, one) is None
+    no_memory = forecasted | {"memory": forecasted["memory"] | {"chip": 1.0}}
+    assert memory_check.find_suggestion(config, no_memory, compile_one) is None
     assert len(compiled) == 2  # nothing that cannot fit is compiled
 
 
@@ -109,7 +111,7 @@ def compilations():
     """The times that each function was compiled, by name."""
     names = []
 
-    def note(event, _, fun_name="", **more):
+    def note(event, _, fun_name="", **fields):
         if event.endswith("backend_compile_duration"):
             names.append(fun_name)
 
@@ -157,6 +159,6 @@ def test_an_allocation_that_failed_is_explained_and_nothing_else():
     lacking = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat x.py")
     message = str(memory_check.explain_out_of_memory(lacking, SMALL))
     assert "Out of memory. Try --config.train.accumulate=2" in message
-    other = jax.errors.JaxRuntimeError("INTERNAL: RESOURCES")
-    for error in (other, ValueError("RESOURCE_EXHAUSTED")):
+    internal = jax.errors.JaxRuntimeError("INTERNAL: RESOURCES")
+    for error in (internal, ValueError("RESOURCE_EXHAUSTED")):
         assert memory_check.explain_out_of_memory(error, SMALL) is None

@@ -37,9 +37,11 @@ def by_formula(logits, target, smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_it_is_the_formula(smoothing):
-    got, wanted = (of(LOGITS, TARGET, smoothing) for of in (cross_entropy, by_formula))
-    for one, other in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+    actual, expected = (
+        function(LOGITS, TARGET, smoothing) for function in (cross_entropy, by_formula)
+    )
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
     large, target = jnp.array([[[1e4, -1e4, 0.0]]]), jnp.array([[1]])
     for function in (cross_entropy, cross_entropy_gradient):
         assert all(np.isfinite(x).all() for x in function(large, target, smoothing))
@@ -56,16 +58,16 @@ def plain(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
 def in_chunks(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
     """`projected` by means of `summed`."""
 
-    def of_tokens(logits_btv, target_bt):
+    def token_losses(logits_btv, target_bt):
         return cross_entropy(logits_btv, target_bt, smoothing)
 
-    return summed(of_tokens, [x_btd], table_vd, bias_v, real_bt, target_bt)
+    return summed(token_losses, [x_btd], table_vd, bias_v, real_bt, target_bt)
 
 
 def sparsely(x_btd, table_vd, target_bt, real_bt, smoothing, bias_v=None):
     """`projected`, without the chunks that have no real token."""
-    x_btd, *others = real_first(x_btd, target_bt, real_bt)
-    return projected(x_btd, table_vd, *others, smoothing, bias_v, True)
+    x_btd, *token_arrays = real_first(x_btd, target_bt, real_bt)
+    return projected(x_btd, table_vd, *token_arrays, smoothing, bias_v, True)
 
 
 def drawn(b, t, d=6, v=13, seed=0):
@@ -79,16 +81,16 @@ def drawn(b, t, d=6, v=13, seed=0):
 
 
 def assert_equal_to_plain(function, arguments, smoothing, biased=False):
-    x_btd, table_vd, *others = arguments
+    x_btd, table_vd, *token_arrays = arguments
     bias_v = 3 * jnp.sin(jnp.arange(len(table_vd))) if biased else None
 
     def half(function):  # a factor, as the mean over tokens is one
-        def of(x_btd, table_vd, bias_v):
-            loss, nll = function(x_btd, table_vd, *others, smoothing, bias_v)
+        def scaled(x_btd, table_vd, bias_v):
+            loss, nll = function(x_btd, table_vd, *token_arrays, smoothing, bias_v)
             return 0.5 * loss, (loss, nll)
 
-        by = (0, 1, 2) if biased else (0, 1)
-        return jax.jit(jax.value_and_grad(of, by, has_aux=True))
+        argnums = (0, 1, 2) if biased else (0, 1)
+        return jax.jit(jax.value_and_grad(scaled, argnums, has_aux=True))
 
     (_, got), got_by = half(function)(x_btd, table_vd, bias_v)
     (_, want), want_by = half(plain)(x_btd, table_vd, bias_v)
@@ -96,8 +98,8 @@ def assert_equal_to_plain(function, arguments, smoothing, biased=False):
     # Without a gradient the way is another, the sums are the same.
     sums = jax.jit(function, static_argnums=4)(*arguments, smoothing, bias_v)
     np.testing.assert_allclose(sums, want, rtol=2e-5, atol=1e-5)
-    for one, other in zip(got_by, want_by, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for actual, expected in zip(got_by, want_by, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +128,13 @@ def test_chunks_without_real_tokens_are_skipped():
     real_bt = jnp.arange(16) % 8 == jnp.array([[2], [5]])  # 2 in each row
     x_btd, target_bt, real_bt = real_first(x_btd, target_bt, real_bt)
     spoilt_btd = x_btd.at[:, 2:].set(jnp.nan)  # a skipped chunk reads nothing
-    others = target_bt, real_bt, 0.1, None
+    arguments = target_bt, real_bt, 0.1, None
 
     def by_table(x_btd, sparse):
-        of = jax.grad(lambda table_vd: projected(x_btd, table_vd, *others, sparse)[0])
-        return of(table_vd)
+        gradient = jax.grad(
+            lambda table_vd: projected(x_btd, table_vd, *arguments, sparse)[0]
+        )
+        return gradient(table_vd)
 
     assert jnp.isfinite(by_table(spoilt_btd, True)).all()
     assert not jnp.isfinite(by_table(spoilt_btd, False)).all()
@@ -151,8 +155,8 @@ def test_logits_are_not_kept_and_only_of_so_many_tokens(function, monkeypatch):
     b, t, d, v, at_once = 4, 32, 8, 4_096, 16
     monkeypatch.setattr(chunked, "CHUNK_TOKENS", at_once)
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((b, t, d), (v, d))]
-    _, _, *others = drawn(b, t)
-    step = jax.jit(jax.grad(lambda x, w: function(x, w, *others, 0.1)[0], (0, 1)))
+    _, _, *token_arrays = drawn(b, t)
+    step = jax.jit(jax.grad(lambda x, w: function(x, w, *token_arrays, 0.1)[0], (0, 1)))
     memory = step.lower(*shapes).compile().memory_analysis()
     # Softmax and its gradient: JAX's own keeps three such arrays of all tokens.
     assert memory.temp_size_in_bytes < 2.3 * 4 * at_once * v + 4 * v * d * 4
@@ -165,14 +169,14 @@ def test_a_gpu_reads_the_logits_once(monkeypatch):
     def weighted(finite):
         return sum(map(jnp.vdot, weights, statistics(finite)))
 
-    def both():
+    def results():
         finite = logits[..., :-3]
         return statistics(finite), statistics(logits), jax.grad(weighted)(finite)
 
-    wanted = both()
+    expected = results()
     gpu = types.SimpleNamespace(platform="gpu")
     monkeypatch.setattr(chunked.meshes, "target_device", lambda: gpu)
-    for one, other in zip(*map(jax.tree.leaves, (both(), wanted)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for a, b in zip(*map(jax.tree.leaves, (results(), expected)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     read = str(jax.make_jaxpr(statistics)(logits))
     assert read.count("reduce") == 1

@@ -30,9 +30,9 @@ from tests.training.small_model import (
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
-def assert_close(one, other):
+def assert_close(actual, expected):
     """Two results of `trained`, in which the update is the gradient."""
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
@@ -56,8 +56,8 @@ def test_the_gradient_is_the_finite_difference(name):
 
         @jax.jit
         def total(parameters):
-            module, others = nnx.merge(model.definition, parameters), merged(*frozen)
-            return LOSSES[name].sums_of(module, others, batch, rng, config, 1)[0]
+            module, modules = nnx.merge(model.definition, parameters), merged(*frozen)
+            return LOSSES[name].sums_of(module, modules, batch, rng, config, 1)[0]
 
         gradient = jax.jit(jax.grad(total))(parameters)
         slope = jax.tree.reduce(jnp.add, jax.tree.map(jnp.vdot, gradient, direction))
@@ -72,20 +72,20 @@ def test_the_gradient_is_the_finite_difference(name):
 @pytest.mark.parametrize("name", LOSSES)
 def test_padding_parts_and_devices_change_nothing(name, monkeypatch):
     # The mesh is not in the state; dropout is that of the row, on any device.
-    whole = trained(sgd(name), rate=0.3)
+    plain = trained(sgd(name), rate=0.3)
     mesh = {"data": 2, "fsdp": 2, "tensor": 2}
-    assert_close(trained(sgd(name, mesh=mesh), rate=0.3, devices=8), whole)
-    _, metrics = whole
+    assert_close(trained(sgd(name, mesh=mesh), rate=0.3, devices=8), plain)
+    _, metrics = plain
     tokens = batch_of()["target_segment"].sum()
     assert metrics["tokens"] == metrics["nll_count"] == tokens
     assert metrics["loss_count"] == LOSSES[name].count(batch_of())
     # Padding, microbatches and chunks.
-    whole = trained(sgd(name))
+    plain = trained(sgd(name))
     padding = [(0, ROWS), (0, 3), (0, 0)]
     padded = {k: np.pad(x, padding[: x.ndim]) for k, x in batch_of().items()}
     sizes = []
     monkeypatch.setattr(chunks, "_chunks", lambda shape, *_: sizes.append(shape) or 3)
-    assert_close(trained(sgd(name, accumulate=4), padded), whole)
+    assert_close(trained(sgd(name, accumulate=4), padded), plain)
     assert sizes
 
 
@@ -117,8 +117,8 @@ def test_r_drop_is_the_formula():
     log_p, log_q = (
         x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in passes @ table.T
     )
-    wanted = (1 - smoothing) * np.eye(V)[batch["target"]] + smoothing / V
-    entropies = -(wanted * (log_p + log_q)).sum(-1)
+    target_probs = (1 - smoothing) * np.eye(V)[batch["target"]] + smoothing / V
+    entropies = -(target_probs * (log_p + log_q)).sum(-1)
     nll = -(np.eye(V)[batch["target"]] * (log_p + log_q)).sum(-1) / 2
     p, q = np.exp(log_p), np.exp(log_q)
     kl = (p * (log_p - log_q)).sum(-1), (q * (log_q - log_p)).sum(-1)
@@ -130,8 +130,12 @@ def test_r_drop_is_the_formula():
     total, sums = LOSSES["r_drop"].sums(module, batch, None, config, 1)
     assert int(sums["kl"][1]) == real.sum()
     kl = (kl[0] + kl[1]) / 2
-    for got, wanted in ((total, costs), (sums["kl"][0], kl), (sums["nll"][0], nll)):
-        np.testing.assert_allclose(got, wanted[real].sum(), rtol=1e-5)
+    for actual, expected in (
+        (total, costs),
+        (sums["kl"][0], kl),
+        (sums["nll"][0], nll),
+    ):
+        np.testing.assert_allclose(actual, expected[real].sum(), rtol=1e-5)
     _, metrics = trained(sgd("r_drop"), rate=0.3)
     assert metrics["kl"] > 0.01  # the two passes differ in dropout
 
@@ -164,8 +168,8 @@ def test_distillation_is_the_formula(sparse):
     # The mean of the teachers' probabilities, not of their logits.
     q = sum(softmax(x / TEMPERATURE) for x in logits[1:]) / 2
     log_p_soft = np.log(softmax(logits[0] / TEMPERATURE))
-    of_teacher = TEMPERATURE**2 * -(q * log_p_soft).sum(-1)
-    costs = (1 - ALPHA) * entropy + ALPHA * of_teacher
+    teacher_entropy = TEMPERATURE**2 * -(q * log_p_soft).sum(-1)
+    costs = (1 - ALPHA) * entropy + ALPHA * teacher_entropy
     real = batch["target_segment"] > 0
     modules = [Fixed(table, x) for table, x in zip(tables, passes, strict=True)]
     modules[2].bias_v = bias
@@ -177,8 +181,12 @@ def test_distillation_is_the_formula(sparse):
     kl = (q * (np.log(q) - log_p_soft)).sum(-1)
     nll = -(one_hot * log_p).sum(-1)
     assert int(sums["kl"][1]) == real.sum()
-    for got, wanted in ((total, costs), (sums["kl"][0], kl), (sums["nll"][0], nll)):
-        np.testing.assert_allclose(got, wanted[real].sum(), rtol=1e-12)
+    for actual, expected in (
+        (total, costs),
+        (sums["kl"][0], kl),
+        (sums["nll"][0], nll),
+    ):
+        np.testing.assert_allclose(actual, expected[real].sum(), rtol=1e-12)
 
 
 def test_no_teacher_and_impossible_options_are_refused():
@@ -198,18 +206,20 @@ def test_guided_alignment_is_the_formula(kernel):
     weights = kernel * random.dirichlet(np.ones(LENGTH), (ROWS, LENGTH))
     for b, t in zip(*np.nonzero(batch["target_segment"]), strict=True):
         if words := {*batch["link"][b, t].tolist()} - {0}:
-            mine = [s for s in range(LENGTH) if batch["source_word"][b, s] in words]
-            alignment -= np.log(sum(weights[b, t, s] for s in mine) + 1e-9)
+            linked_s = [s for s in range(LENGTH) if batch["source_word"][b, s] in words]
+            alignment -= np.log(sum(weights[b, t, s] for s in linked_s) + 1e-9)
             linked += 1
     config = sgd("guided", options={"guided_weight": weight})
     with jax.enable_x64(True):
         module = Fixed(table, x, weights[:, None])
         total, sums = LOSSES["guided"].sums(module, batch, None, config, 1)
-        of_text = LOSSES["cross_entropy"].sums(Fixed(table, x), batch, None, config, 1)
+        text_loss = LOSSES["cross_entropy"].sums(
+            Fixed(table, x), batch, None, config, 1
+        )
     assert int(sums["alignment"][1]) == linked > 10
     assert float(sums["alignment"][0]) == pytest.approx(alignment, rel=1e-12)
-    assert sums["nll"] == of_text[1]["nll"]
-    assert float(total - of_text[0]) == pytest.approx(weight * alignment, rel=1e-9)
+    assert sums["nll"] == text_loss[1]["nll"]
+    assert float(total - text_loss[0]) == pytest.approx(weight * alignment, rel=1e-9)
 
 
 SMALL = {"layers": 3, "width": 16, "heads": 4, "hidden": 16, "dropout": 0.1}
@@ -234,8 +244,8 @@ def test_one_head_of_one_layer_is_traced(remat, layers):
     traces = LayerTrace([], [], []), LayerTrace(None, None, [], layer=1, heads=1)
     for trace in traces:
         module.outputs(teacher_forcing(batch_of(), 1), None, trace)
-    every, (one,) = (trace.cross for trace in traces)
-    np.testing.assert_allclose(one[:, 0], every[1][:, 0], atol=1e-6)
+    every, (head,) = (trace.cross for trace in traces)
+    np.testing.assert_allclose(head[:, 0], every[1][:, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize(

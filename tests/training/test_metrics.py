@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.training.metrics_log import Meter, MetricsLog
+from t2t_jax.training.metrics_log import Meter, MetricsLog, read_log
 from t2t_jax.training.reporter import Reporter
 from t2t_jax.workdir import Workdir
 
@@ -43,6 +43,15 @@ def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
     entries = read(path)
     assert [entry["step"] for entry in entries] == [1, 2]
     assert (entries[1]["loss"], entries[1]["gradient_norm"]) == (None, None)
+
+
+def test_the_end_of_a_line_that_no_run_wrote_becomes_a_damaged_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "kind": "dev"}\n[]\n{"kind": "dev"')
+    assert read_log(path).damaged == [2]  # a run may be writing the third
+    MetricsLog(path).close()
+    assert path.read_text().endswith('{"kind": "dev"\n')
+    assert read_log(path).damaged == [2, 3]
 
 
 def test_outside_a_terminal_progress_is_lines(tmp_path, capsys):
@@ -115,16 +124,16 @@ def test_a_skipped_step_does_not_hide_the_others():
 
 
 def test_what_is_not_read_goes_on_in_another_meter_to_the_bit():
-    whole, first = Meter(), Meter()
+    undisturbed, stopped = Meter(), Meter()
     steps = [metrics(1 / 3, 30), metrics(np.nan, 7, norm=np.inf), metrics(0.7, 10)]
     for number, values in enumerate(steps, 1):
-        add(whole, values, number)
+        add(undisturbed, values, number)
         if number < 3:
-            add(first, values, number)
-    second = Meter(json.loads(json.dumps(first.unread())))
+            add(stopped, values, number)
+    second = Meter(json.loads(json.dumps(stopped.unread())))
     add(second, steps[2], 3)
-    assert str(whole.unread()) == str(second.unread())
-    values = [meter.read() for meter in (whole, second)]
+    assert str(undisturbed.unread()) == str(second.unread())
+    values = [meter.read() for meter in (undisturbed, second)]
     for name in ("loss", "perplexity", "gradient_norm"):
         assert values[0][name] == values[1][name]
 

@@ -33,7 +33,7 @@ OPTIONS = {"adafactor": {"adafactor_factored_from": 4}, "sgd": {"nesterov": True
 MESH = {"data": 2, "fsdp": 2, "tensor": 2}
 
 
-def of(name, **fields):
+def config_for(name, **fields):
     fields = {"peak_learning_rate": 0.01, "warmup": 5} | fields
     return config_of(optimizer=name, options=OPTIONS.get(name, {}), **fields)
 
@@ -58,9 +58,9 @@ def updates_of(transform, count=3):
 def test_by_default_it_is_adam_to_the_bit_and_its_state_is_adams():
     config = config_of()
     adam = optax.adam(schedule(config), b1=0.9, b2=0.98, eps=1e-9)
-    ours, theirs = updates_of(optimizer(config)), updates_of(adam)
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    assert_same(ours, theirs)
+    updates, optax_updates = updates_of(optimizer(config)), updates_of(adam)
+    assert jax.tree.structure(updates) == jax.tree.structure(optax_updates)
+    assert_same(updates, optax_updates)
 
 
 LIBRARY = {
@@ -80,34 +80,40 @@ def test_it_is_the_librarys(name, monkeypatch):
         "t2t_jax.training.optimizers.is_decayed",
         lambda tree: jax.tree.map(lambda _: True, tree),
     )
-    config = of(name, weight_decay=decay)
-    ours = updates_of(optimizer(config))[0]
-    theirs = updates_of(LIBRARY[name](schedule(config)))[0]
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)
+    config = config_for(name, weight_decay=decay)
+    updates = updates_of(optimizer(config))[0]
+    library_updates = updates_of(LIBRARY[name](schedule(config)))[0]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+        updates,
+        library_updates,
+    )
 
 
 def test_gradients_are_clipped_and_reported_as_they_were():
     clipped, plain = (
-        trained(of("sgd", clip_norm=norm, warmup=1)) for norm in (0.01, 0.0)
+        trained(config_for("sgd", clip_norm=norm, warmup=1)) for norm in (0.01, 0.0)
     )
     assert clipped[1]["gradient_norm"] == plain[1]["gradient_norm"] > 0.1
-    start = host(steps_of(of("sgd")).init()).parameters
+    start = host(steps_of(config_for("sgd")).init()).parameters
     step = jax.tree.map(jnp.subtract, clipped[0].parameters, start)
     # Nesterov's first step is 1.9 times the gradient.
     assert optax.tree.norm(step) == pytest.approx(1.9 * 0.01 * 0.01, rel=1e-3)
 
 
 def test_weights_decay_by_the_learning_rate_and_biases_do_not():
-    config = of("adam", weight_decay=0.5, warmup=1)
+    config = config_for("adam", weight_decay=0.5, warmup=1)
     transform = optimizer(config)
-    ones = jax.tree.map(lambda x: jnp.ones(x.shape), model_of().shapes)
-    zeros = jax.tree.map(jnp.zeros_like, ones)
-    updates, _ = transform.update(zeros, transform.init(ones), ones)
+    parameters = jax.tree.map(lambda x: jnp.ones(x.shape), model_of().shapes)
+    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    updates, _ = transform.update(zeros, transform.init(parameters), parameters)
     np.testing.assert_allclose(updates["embedding"]["tokens"], -0.5 * 0.01)
     np.testing.assert_allclose(updates["query"], -0.5 * 0.01)
     np.testing.assert_array_equal(updates["bias"], 0)
     # Biases of attention have two axes.
-    names = is_decayed({"query_bias": ones["query"][0], "scale": ones["bias"]})
+    names = is_decayed(
+        {"query_bias": parameters["query"][0], "scale": parameters["bias"]}
+    )
     assert not any(names.values())
 
 
@@ -116,17 +122,17 @@ def test_it_learns_on_a_mesh_as_on_one_device_and_is_stored_and_restored(
     name, tmp_path
 ):
     fields = {"weight_decay": 0.1, "clip_norm": 1.0}
-    steps = steps_of(of(name, mesh=MESH, **fields), devices=8)
-    alone = steps_of(of(name, **fields))
-    state, one = steps.init(), alone.init()
+    steps = steps_of(config_for(name, mesh=MESH, **fields), devices=8)
+    alone = steps_of(config_for(name, **fields))
+    state, state1 = steps.init(), alone.init()
     losses = []
     for _ in range(4):
         state, metrics = steps.train(state, meshes.place_batch(steps.mesh, batch_of()))
-        one, _ = alone.train(one, batch_of())
+        state1, _ = alone.train(state1, batch_of())
         losses.append(float(metrics["loss"]))
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0] - 1e-3
-    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(one), strict=True):
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(state1), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
     checkpoints = Checkpoints(Workdir(tmp_path), 1, 1)
     checkpoints.save(state, RunProgress(Position(0, 4)), parameters=False)
@@ -156,17 +162,17 @@ def test_a_frozen_part_keeps_its_bits_and_has_no_state(name):
     fields = {"weight_decay": 0.1, "ema_decay": 0.5, "clip_norm": 0.1}
     steps = steps_of(config_of(optimizer=name, freeze="embedding, bias", **fields))
     state = steps.init()
-    before = host(state)
+    start = host(state)
     for seed in range(2):
         state, _ = steps.train(state, batch_of(seed=seed))
-    after = host(state)
+    end = host(state)
     for part in ("embedding", "bias"):
-        assert_same(after.parameters[part], before.parameters[part])
-        assert_same(after.ema[part], before.parameters[part])
-    query = before.parameters["query"]
-    assert not np.array_equal(query, after.parameters["query"])
-    assert max(x.size for x in jax.tree.leaves(after.optimizer)) <= query.size
-    paths = jax.tree_util.tree_leaves_with_path(after.optimizer)
+        assert_same(end.parameters[part], start.parameters[part])
+        assert_same(end.ema[part], start.parameters[part])
+    query = start.parameters["query"]
+    assert not np.array_equal(query, end.parameters["query"])
+    assert max(x.size for x in jax.tree.leaves(end.optimizer)) <= query.size
+    paths = jax.tree_util.tree_leaves_with_path(end.optimizer)
     assert "embedding" not in str([path for path, _ in paths])
 
 
@@ -183,11 +189,11 @@ def test_a_part_is_all_that_bears_its_name():
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_depth_counts_layers_from_the_output(kind):
-    found = depths(shapes_of(kind, layers=3, decoder_layers=2))
+    by_depth = depths(shapes_of(kind, layers=3, decoder_layers=2))
     for part, layers in (("encoder", 3), ("decoder", 2)):
         for layer in range(layers):
-            assert {*jax.tree.leaves(found[part][layer])} == {layers - layer}
-    assert {*jax.tree.leaves(found["embedding"])} == {4}
+            assert {*jax.tree.leaves(by_depth[part][layer])} == {layers - layer}
+    assert {*jax.tree.leaves(by_depth["embedding"])} == {4}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -42,17 +42,22 @@ def test_it_rises_to_its_peak_and_stays_positive(name, warmup):
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_its_formula_is_what_it_computes(name, peak, warmup):
     config = config_of(name, peak=peak, warmup=warmup)
-    code, known = formula(config).replace("^", "**"), {"cos": math.cos, "pi": math.pi}
-    by_formula = [eval(code, known | {"step": step + 1}) for step in range(STEPS)]
+    code, functions = (
+        formula(config).replace("^", "**"),
+        {"cos": math.cos, "pi": math.pi},
+    )
+    by_formula = [eval(code, functions | {"step": step + 1}) for step in range(STEPS)]
     np.testing.assert_allclose(rates(config), by_formula, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_it_says_if_it_depends_on_the_length_of_the_run(name):
-    short, long = (config_of(name, steps=n) for n in (STEPS, 2 * STEPS))
-    same = np.allclose(rates(short), rates(long)[:STEPS])
-    assert same == ("steps" not in SCHEDULES[name].fixes)
-    assert fields.differences(short, long) == {"train.steps": (STEPS, 2 * STEPS, same)}
+    short, twice = (config_of(name, steps=n) for n in (STEPS, 2 * STEPS))
+    independent = np.allclose(rates(short), rates(twice)[:STEPS])
+    assert independent == ("steps" not in SCHEDULES[name].fixes)
+    assert fields.differences(short, twice) == {
+        "train.steps": (STEPS, 2 * STEPS, independent)
+    }
 
 
 def test_points_by_hand():

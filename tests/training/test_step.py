@@ -40,8 +40,8 @@ def test_a_step_is_a_function_of_state_and_batch(steps):
     state, metrics = runs[0]
     assert (state.step, state.skipped) == (1, 0)
     assert metrics["tokens"] == np.count_nonzero(batch["target_segment"])
-    later = steps.init()._replace(step=jnp.int32(7))  # dropout differs
-    assert steps.train(later, batch)[1]["loss"] != metrics["loss"]
+    later_state = steps.init()._replace(step=jnp.int32(7))  # dropout differs
+    assert steps.train(later_state, batch)[1]["loss"] != metrics["loss"]
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def test_a_gpu_sums_squares_of_arrays_alike_together(gpu):
     rng = np.random.default_rng(0)
     shapes = [(7,), (4, 7), (7, 4), (7, 2, 3), (7, 2, 5), (2, 3, 7), ()]
     gradients = [jnp.asarray(rng.normal(size=s), jnp.float32) for s in shapes]
-    wanted = np.sqrt(sum(np.square(np.float64(x)).sum() for x in gradients))
-    np.testing.assert_allclose(gradient_norm(gradients), wanted, rtol=1e-6)
+    expected = np.sqrt(sum(np.square(np.float64(x)).sum() for x in gradients))
+    np.testing.assert_allclose(gradient_norm(gradients), expected, rtol=1e-6)
     assert not np.isfinite(gradient_norm([*gradients, jnp.full(3, jnp.nan)]))
 
 
@@ -100,16 +100,18 @@ def test_the_moving_average_follows_the_parameters():
     steps = steps_of(config_of(**PAPER, ema_decay=0.4))
     state = steps.init()
     for update in range(4):
-        before = host(state.ema)
+        previous = host(state.ema)
         state, _ = steps.train(state, batch_of(seed=update))
         decay = min(0.4, (1 + update) / (10 + update))  # warm-up: .1, .18, .25, ...
         average = jax.tree.map(
             lambda old, new, decay=decay: decay * old + (1 - decay) * new,
-            before,
+            previous,
             jax.device_get(state.parameters),
         )
         jax.tree.map(
-            lambda got, want: np.testing.assert_allclose(got, want, atol=1e-6),
+            lambda actual, expected: np.testing.assert_allclose(
+                actual, expected, atol=1e-6
+            ),
             state.ema,
             average,
         )
@@ -142,17 +144,19 @@ def test_it_is_a_mean_over_tokens_of_any_batches():
     )
     parameters = steps.init().parameters
 
-    def of(sources, targets, config=CONFIG):
+    def cross_entropy(sources, targets, config=CONFIG):
         pairs = Pairs(ragged(sources), ragged(targets), {})
         return cross_entropy_of(steps, parameters, pairs, config)
 
-    whole = of(*rows)
-    assert whole["perplexity"] == pytest.approx(np.exp(whole["loss"]))
-    other = dataclasses.replace(CONFIG.data, batching="bucketed", buckets=2)
-    again = of(*rows, dataclasses.replace(CONFIG, data=other))
-    assert again["loss"] == pytest.approx(whole["loss"], rel=1e-5)
-    long = of([[5] * 300, [6, 7]], [[8] * 2, [9] * 400])  # nothing is too long
-    assert np.isfinite(long["loss"])
+    packed = cross_entropy(*rows)
+    assert packed["perplexity"] == pytest.approx(np.exp(packed["loss"]))
+    bucketed_data = dataclasses.replace(CONFIG.data, batching="bucketed", buckets=2)
+    bucketed = cross_entropy(*rows, dataclasses.replace(CONFIG, data=bucketed_data))
+    assert bucketed["loss"] == pytest.approx(packed["loss"], rel=1e-5)
+    longest = cross_entropy(
+        [[5] * 300, [6, 7]], [[8] * 2, [9] * 400]
+    )  # nothing is too long
+    assert np.isfinite(longest["loss"])
     assert np.isfinite(perplexity(1e6))  # a hopeless one is a number
 
 

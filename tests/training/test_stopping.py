@@ -48,8 +48,8 @@ def test_patience_counts_evaluations_since_the_best():
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 5))
 def test_it_ends_when_the_last_evaluations_brought_nothing(scores, patience):
     bleu = dict(enumerate(scores))
-    older, latest = scores[:-patience], scores[-patience:]
-    ended = bool(older) and max(latest) <= max(older)
+    earlier, latest = scores[:-patience], scores[-patience:]
+    ended = bool(earlier) and max(latest) <= max(earlier)
     assert bool(reason(bleu=bleu, patience=patience)) == ended
     assert bleu[best_step(bleu)] == max(scores)
 
@@ -67,8 +67,8 @@ def test_a_norm_is_alarming_if_it_is_not_finite_or_far_above_the_usual():
     assert [a["step"] for a in alarms(Config(), rows, [])] == [2, 3, 4]
     usual = [1.0, 2.0, 3.0, math.inf, 2.0, 2.0]
     rows = [row(1, norm=9.9), row(2, norm=10.1)]
-    found = alarms(Config(), rows, usual)  # 5 times the median of the finite ones
-    assert [(a["step"], a["usual_norm"]) for a in found] == [(2, 2.0)]
+    alarming = alarms(Config(), rows, usual)  # 5 times the median of the finite ones
+    assert [(a["step"], a["usual_norm"]) for a in alarming] == [(2, 2.0)]
     assert alarms(Config(), rows, [100.0] * 20 + usual * 4)  # the last 20 count
     never = from_config_dict({"train": {"alarm_norm": 0}})
     assert alarms(never, rows, usual) == []
@@ -79,8 +79,8 @@ def test_a_run_has_diverged_by_skipped_steps_or_a_risen_loss():
     rows = [row(5, in_a_row=1), row(6, in_a_row=2), row(7, in_a_row=3), row(8)]
     assert find_divergence(config, rows, 2.0, math.inf).step == 5
     assert find_divergence(config, [*rows[:2], row(7)], 2.0, math.inf) is None
-    before = [row(7, in_a_row=5), row(8, in_a_row=6)]  # it began before the reading
-    assert find_divergence(config, before, math.nan, 1.0).step == 3
+    streak = [row(7, in_a_row=5), row(8, in_a_row=6)]  # it began before the reading
+    assert find_divergence(config, streak, math.nan, 1.0).step == 3
     config = from_config_dict({"train": {"max_rise": 1.5}})
     rows = [row(5), row(6)]
     assert find_divergence(config, rows, 4.4, 3.0) is None
@@ -92,22 +92,22 @@ def test_a_run_has_diverged_by_skipped_steps_or_a_risen_loss():
 
 def test_data_goes_on_where_the_last_rollback_put_it(tmp_path):
     rollbacks = Rollbacks(Workdir(tmp_path))
-    own = Position(7, 7)
+    unmoved = Position(7, 7)
     assert rollbacks.last_before(5) == (0, Position())
 
-    def go_back(step, to):
-        rollbacks.add(Rollback(step, Position(), Position(*to), "inf"))
+    def go_back(step, position):
+        rollbacks.add(Rollback(step, Position(), Position(*position), "inf"))
 
     go_back(4, (0, 9))
     go_back(8, (0, 15))
-    assert rollbacks.position(4, own) == Position(0, 9)
-    assert rollbacks.position(5, own) == own
+    assert rollbacks.position(4, unmoved) == Position(0, 9)
+    assert rollbacks.position(5, unmoved) == unmoved
     assert rollbacks.last_before(4) == (0, Position())  # step 4 came before
     assert rollbacks.last_before(5) == (4, Position(0, 9))
     go_back(4, (1, 0))  # back over the second, and the first again
     assert Rollbacks(Workdir(tmp_path)).all == rollbacks.all
-    assert rollbacks.position(4, own) == Position(1, 0)
-    assert rollbacks.position(8, own) == own
+    assert rollbacks.position(4, unmoved) == Position(1, 0)
+    assert rollbacks.position(8, unmoved) == unmoved
     assert rollbacks.last_before(9) == (4, Position(1, 0))
     for content in (b"", b"[{}]", b"\xff\xfe"):
         (tmp_path / "rollbacks.json").write_bytes(content)

@@ -20,10 +20,10 @@ def test_the_phases_of_a_start_add_up_to_its_time(workdir):
     log = TimeLog()
     log.open(workdir, 0)
     for step, phase in enumerate(["steps", "checkpoints", "steps", "evaluation"]):
-        before = log.enter(phase)
+        outer = log.enter(phase)
         with log.during("input"):
             time.sleep(0.01)
-        log.enter(before if phase != "steps" else phase)
+        log.enter(outer if phase != "steps" else phase)
         log.write(step)
     log.enter("scoring")
     log.close(workdir, 4)
@@ -39,7 +39,7 @@ def test_what_a_killed_start_did_to_its_last_line_is_lost_and_known(workdir):
     killed.open(workdir, 0)
     killed.enter("steps")
     killed.write(10)
-    kept = time.time() - killed.began
+    lasting = time.time() - killed.began
     time.sleep(0.1)
     killed.write(15, urgent=False)  # a logging interval; a kill follows
     wall = time.time() - killed.began
@@ -48,7 +48,7 @@ def test_what_a_killed_start_did_to_its_last_line_is_lost_and_known(workdir):
     log.open(workdir, 10)
     log.close(workdir, 20)
     summary = summarize(read_times(workdir))
-    assert summary.seconds["lost"] == pytest.approx(wall - kept, abs=0.05)
+    assert summary.seconds["lost"] == pytest.approx(wall - lasting, abs=0.05)
     assert (summary.starts, summary.repeated) == (2, 5)
 
 
@@ -78,9 +78,9 @@ def test_a_start_that_only_scores_ends_what_a_killed_one_began(workdir):
     summary = summarize(read_times(workdir))
     assert summary.starts == 2
     assert summary.seconds["scoring"] >= 0.01
-    before = (workdir / time_log.TIMES).read_bytes()
+    content = (workdir / time_log.TIMES).read_bytes()
     TimeLog().close(workdir, 10)  # of a run that is finished
-    assert (workdir / time_log.TIMES).read_bytes() == before
+    assert (workdir / time_log.TIMES).read_bytes() == content
 
 
 def test_discarded_work_is_lost_and_its_steps_are_repeated():
@@ -102,22 +102,19 @@ def test_discarded_work_is_lost_and_its_steps_are_repeated():
     summary = summarize(lines)
     assert summary.repeated == 30 + 20
     assert summary.starts == 2
-    kept = {"start": 5.5, "compilation": 2.0, "steps": 6.0, "evaluation": 1.0}
-    kept |= {"checkpoints": 0.2, "lost": 3.5 + 0.7 + 4.0}
-    assert summary.seconds == pytest.approx(kept)
-    every = sum((Counter(each.seconds) for each in lines), Counter())
+    lasting = {"start": 5.5, "compilation": 2.0, "steps": 6.0, "evaluation": 1.0}
+    lasting |= {"checkpoints": 0.2, "lost": 3.5 + 0.7 + 4.0}
+    assert summary.seconds == pytest.approx(lasting)
+    every = sum((Counter(times.seconds) for times in lines), Counter())
     assert sum(summary.seconds.values()) == pytest.approx(every.total())
     assert summary.lines()[0] == "time of the run: 2 starts, at least 50 steps repeated"
 
 
 def test_a_damaged_line_is_left_out(workdir):
-    (workdir / time_log.TIMES).write_text(
-        '{"began": 1.0, "step": 3, "seconds": {"steps": 2.0}}\n{"began": 1.0, "st'
-    )
-    assert read_times(workdir) == [Times(1.0, 3, {"steps": 2.0})]
+    line = '{"began": 1.0, "step": 3, "seconds": {"steps": 2.0}}\n'
+    (workdir / time_log.TIMES).write_text(f'{line}{{"began": 1.0}}\n{line[:20]}')
     log = TimeLog()
     log.open(workdir, 3)
     log.close(workdir, 5)
-    assert [line.step for line in read_times(workdir)] == [3, 3, 5]
-    assert read_times(Workdir(workdir / "none")) == []
-    assert summarize([]).lines() == []
+    assert [times.step for times in read_times(workdir)] == [3, 3, 5]
+    assert summarize(read_times(Workdir(workdir / "none"))).lines() == []

@@ -41,6 +41,7 @@ def test_a_broken_kernel_is_caught(context, monkeypatch, broken):
     with pytest.raises(Unavailable, match="no fused attention for cpu"):
         numbers.fused(context)
     monkeypatch.setattr(kernels, "kernel_for", lambda *_: kernel)
+    monkeypatch.setattr(numbers, "FUSED_LENGTHS", (64,))
     assert numbers.fused(context).held is not broken
 
 
@@ -53,7 +54,7 @@ def test_this_jax_sums_products_rightly(context):
 
 
 def test_another_loss_is_caught_and_other_bits_are_only_reported(context, monkeypatch):
-    for factor, held, said in (
+    for factor, held, detail in (
         (1, True, "to the last bit the stored ones"),
         (1 + 1e-6, True, "to the last bit not the stored ones"),
         (1 + 1e-3, False, "to the last bit not the stored ones"),
@@ -62,8 +63,8 @@ def test_another_loss_is_caught_and_other_bits_are_only_reported(context, monkey
         losses = [np.float32(loss) for loss in numbers.GOLDEN_LOSSES]
         losses[1] *= np.float32(factor)
         monkeypatch.setattr(numbers, "losses_from_seed", lambda losses=losses: losses)
-        found = numbers.golden(context)
-        assert (found.held, found.details) == (held, (said,))
+        result = numbers.golden(context)
+        assert (result.held, result.details) == (held, (detail,))
 
 
 def test_padding_that_is_seen_is_caught(context):
@@ -86,8 +87,8 @@ def test_memory_may_be_little_more_than_the_forecast(context, monkeypatch):
     }
 
     def check(peak, planned=planned):
-        found = peak, planned
-        monkeypatch.setattr(memory, "without_kept_memory", lambda *_: found)
+        figures = peak, planned
+        monkeypatch.setattr(memory, "without_kept_memory", lambda *_: figures)
         return memory.memory(context)
 
     allowed = 1.05 * 2**30 + 2**26
@@ -102,9 +103,9 @@ def test_memory_may_be_little_more_than_the_forecast(context, monkeypatch):
 
 @pytest.mark.slow
 def test_the_memory_of_a_step_is_nearly_the_forecast(context):
-    found = memory.memory(context)
-    assert found.held, found
-    assert found.numbers["peak"] > 0.8 * found.numbers["forecast"]
+    result = memory.memory(context)
+    assert result.held, result
+    assert result.numbers["peak"] > 0.8 * result.numbers["forecast"]
 
 
 def test_a_forecast_that_fails_is_told_and_loses_nothing(monkeypatch, capsys):
@@ -112,13 +113,13 @@ def test_a_forecast_that_fails_is_told_and_loses_nothing(monkeypatch, capsys):
         raise RuntimeError("no such kernel\nmore")
 
     monkeypatch.setattr(memory.forecast, "forecast", fails)
-    here = chips.Slice("cpu", chips.CHIPS["h100"], (1,))
+    chip = chips.Slice("cpu", chips.CHIPS["h100"], (1,))
     gpu, cpu = (types.SimpleNamespace(platform=name) for name in ("gpu", "cpu"))
-    assert memory._forecast(from_config_dict({}), here, gpu) is None
-    told = capsys.readouterr().err
-    assert "plan has no forecast: RuntimeError: no such kernel" in told
+    assert memory._forecast(from_config_dict({}), chip, gpu) is None
+    printed = capsys.readouterr().err
+    assert "plan has no forecast: RuntimeError: no such kernel" in printed
     with pytest.raises(RuntimeError):
-        memory._forecast(from_config_dict({}), here, cpu)
+        memory._forecast(from_config_dict({}), chip, cpu)
 
 
 # ------------------------------------------------------------------------------- search
@@ -129,19 +130,19 @@ def test_a_search_that_loses_an_output_is_caught():
         vocabulary=5, beam=32, nbest=4, alpha=1.0, penalty="length"
     )
 
-    def exhaustive(table, seed_b, limit_b, last=4):
+    def exhaustive(table, seed_b, limit_b, end=4):
         rows = [
             search.exhaustive(
                 search.table_log_probs(table, seed, np.float64), limit, 5, 1.0, "length"
-            )[4 - last : last]
+            )[4 - end : end]
             for seed, limit in zip(seed_b, limit_b, strict=True)
         ]
         return search.as_hypotheses(rows, 4)
 
     assert numbers.search_differences(exhaustive, options, 0) == (0, 16)
-    worse = functools.partial(exhaustive, last=3)  # the best is missing
-    wrong, compared = numbers.search_differences(worse, options, 0)
-    assert wrong > 4
+    lossy = functools.partial(exhaustive, end=3)  # the best is missing
+    differing, compared = numbers.search_differences(lossy, options, 0)
+    assert differing > 4
     assert compared == 16
 
 
@@ -149,21 +150,21 @@ def test_a_search_that_loses_an_output_is_caught():
 
 
 def test_a_workdir_in_which_one_value_differs_is_caught(trained, tmp_path):
-    whole, other = trained[0], tmp_path / "work"
-    shutil.copytree(whole, other)
-    found = determinism.same_workdirs(whole, other, "killed")
-    assert found.held
-    assert found.details == ("killed",)
-    assert found.numbers["compared"] > 100
+    original, copy = trained[0], tmp_path / "work"
+    shutil.copytree(original, copy)
+    result = determinism.same_workdirs(original, copy, "killed")
+    assert result.held
+    assert result.details == ("killed",)
+    assert result.numbers["compared"] > 100
 
-    log = other / "metrics.jsonl"
+    log = copy / "metrics.jsonl"
     lines = log.read_text().splitlines()
     lines[1] = lines[1].replace('"loss": ', '"loss": 1')
     log.write_text("\n".join(lines) + "\n")
-    found = determinism.same_workdirs(whole, other)
-    assert not found.held
-    assert found.numbers["differing"] == 1
-    assert found.details[0].startswith("metrics: entry 2: loss is 1")
+    result = determinism.same_workdirs(original, copy)
+    assert not result.held
+    assert result.numbers["differing"] == 1
+    assert result.details[0].startswith("metrics: entry 2: loss is 1")
 
 
 def test_losses_of_other_steps_are_not_compared():
@@ -191,6 +192,6 @@ def test_a_translation_that_depends_on_its_batch_is_caught(context, monkeypatch)
         return [f"{text} {len(texts) > 16}" for text in texts]
 
     monkeypatch.setattr(determinism, "results", dependent)
-    found = determinism.lines(context)
-    assert not found.held
-    assert found.numbers["differing"] == 4 * 16  # those of the one larger call
+    result = determinism.lines(context)
+    assert not result.held
+    assert result.numbers["differing"] == 4 * 16  # those of the one larger call

@@ -16,9 +16,9 @@ from t2t_jax.tools.verify.check import (
     Unavailable,
     all_equal,
     at_most,
-    chosen,
     left_out,
     run_check,
+    selected_checks,
     worst,
 )
 
@@ -54,10 +54,10 @@ def command(monkeypatch):
     """Runs the command's `main` with some checks; returns its exit status."""
     monkeypatch.setattr(machine, "describe_machine", lambda: MACHINE)
 
-    def run(checks=CHECKS, **given):
+    def run(checks=CHECKS, **changes):
         defaults = {"list": False, "quick": False, "full": False, "json": False}
         defaults |= {"only": [], "output": None, "workdir": None}
-        flags = types.SimpleNamespace(**defaults | given)
+        flags = types.SimpleNamespace(**defaults | changes)
         monkeypatch.setattr(table, "CHECKS", checks)
         monkeypatch.setattr(verify.flags, "FLAGS", flags)
         try:
@@ -91,13 +91,13 @@ def test_an_error_that_is_not_a_number_is_not_held():
 
 
 def test_names_and_groups_choose_checks():
-    assert "dear" not in chosen(CHECKS)
-    assert chosen(CHECKS, full=True) == [*CHECKS]
-    assert chosen(CHECKS, ["bad", "good"]) == ["good", "bad"]
-    assert chosen(CHECKS, ["second"]) == ["raises", "leaves", "absent"]
-    assert chosen(CHECKS, ["dear"]) == ["dear"]
+    assert "dear" not in selected_checks(CHECKS)
+    assert selected_checks(CHECKS, full=True) == [*CHECKS]
+    assert selected_checks(CHECKS, ["bad", "good"]) == ["good", "bad"]
+    assert selected_checks(CHECKS, ["second"]) == ["raises", "leaves", "absent"]
+    assert selected_checks(CHECKS, ["dear"]) == ["dear"]
     with pytest.raises(UserError, match=r"--only=absnt: no such check; did you mean"):
-        chosen(CHECKS, ["absnt"])
+        selected_checks(CHECKS, ["absnt"])
 
 
 def test_the_table_says_what_held_and_what_was_not_checked(results):
@@ -113,15 +113,17 @@ def test_the_table_says_what_held_and_what_was_not_checked(results):
 
 def test_json_holds_every_number_and_is_all_on_standard_output(command, capsys):
     assert command({n: c for n, c in CHECKS.items() if n != "dear"}, json=True) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["machine"] == MACHINE
-    assert not found["held"]
-    assert found["checks"]["good"]["numbers"] == {"measured": 1.0, "bound": 2.0}
-    assert found["checks"]["absent"] == {
+    content = json.loads(capsys.readouterr().out)
+    assert content["machine"] == MACHINE
+    assert not content["held"]
+    assert content["checks"]["good"]["numbers"] == {"measured": 1.0, "bound": 2.0}
+    assert content["checks"]["absent"] == {
         **{"group": "second", "promise": "needs a GPU"},
         **{"checked": False, "reason": "there is no GPU"},
     }
-    assert found["checks"]["raises"]["numbers"]["error"] == "ValueError: odd\nand long"
+    assert (
+        content["checks"]["raises"]["numbers"]["error"] == "ValueError: odd\nand long"
+    )
 
 
 def test_the_exit_status_says_all_or_not(command, capsys):
@@ -155,9 +157,9 @@ def test_a_page_is_written_and_never_over_another(command, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_every_quick_promise_is_held_here(commands):
-    done = commands("verify", "--quick", "--json")
-    found = json.loads(done.stdout)["checks"]
-    broken = {name: row for name, row in found.items() if row.get("held") is False}
-    assert not broken, done.stderr
-    assert done.returncode == 0
-    assert {name for name, row in found.items() if not row["checked"]} >= {"fused"}
+    command = commands("verify", "--quick", "--json")
+    checks = json.loads(command.stdout)["checks"]
+    broken = {name: row for name, row in checks.items() if row.get("held") is False}
+    assert not broken, command.stderr
+    assert command.returncode == 0
+    assert {name for name, row in checks.items() if not row["checked"]} >= {"fused"}

@@ -46,10 +46,10 @@ def outcome(workdir, check):
 
 def judged(workdir, checks=QUICK):
     """The checks that were not held, and those that could not judge."""
-    found = {name: outcome(workdir, check) for name, check in checks.items()}
+    outcomes = {name: outcome(workdir, check) for name, check in checks.items()}
     return (
-        {name for name, held in found.items() if held is False},
-        {name for name, held in found.items() if held == UNAVAILABLE},
+        {name for name, held in outcomes.items() if held is False},
+        {name for name, held in outcomes.items() if held == UNAVAILABLE},
     )
 
 
@@ -79,8 +79,8 @@ def edit_config(run):
 
 def edit_a_translation(run):
     (file,) = (run / "translations").glob("test.*")
-    first, *rest = file.read_text().split("\n")
-    file.write_text("\n".join([f"{first}!", *rest]))
+    line, *lines = file.read_text().split("\n")
+    file.write_text("\n".join([f"{line}!", *lines]))
 
 
 def rewrite_scores(run, **changes):
@@ -126,9 +126,9 @@ DAMAGES = {
 NOT_TRANSLATED = (flip_tokenizer, edit_config, edit_a_translation)
 
 
-@pytest.mark.parametrize("what", DAMAGES)
-def test_each_damage_is_caught_by_one_check(copy, what):
-    damage, caught_by, not_judged = DAMAGES[what]
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_damage_is_caught_by_one_check(copy, name):
+    damage, caught_by, not_judged = DAMAGES[name]
     damage(copy)
     assert judged(copy) == ({caught_by}, not_judged)
     if damage in NOT_TRANSLATED:
@@ -139,8 +139,8 @@ def test_what_a_killed_run_leaves_is_no_damage(copy):
     with open(copy / "metrics.jsonl", "a") as file:
         file.write('{"step": 13, "ki')
     (copy / "checkpoints/parameters/12/manifest.json").unlink()
-    of_a_run = ("checkpoints", "metrics")
-    assert judged(copy, {name: QUICK[name] for name in of_a_run}) == (set(), set())
+    names = ("checkpoints", "metrics")
+    assert judged(copy, {name: QUICK[name] for name in names}) == (set(), set())
 
 
 def replaced_line(run, line):

@@ -4,7 +4,7 @@ import json
 import math
 
 
-def train(step, loss, norm=1.0, **more):
+def train(step, loss, norm=1.0, **fields):
     """A line of kind `train`, as for intervals of 10 steps."""
     return {
         "step": step,
@@ -20,7 +20,7 @@ def train(step, loss, norm=1.0, **more):
         "tokens_per_second": 2000.0,
         "seconds": 36.0,
         "seconds_per_step": 3.6,
-        **more,
+        **fields,
     }
 
 

@@ -120,7 +120,7 @@ class SentencePieces:
                 independent = words_independent(names) and lossless(self._content)
                 self._words = independent and WordTable(self._processor)
             elif self._words and not self._words.room:
-                # Forgotten, since the words of the next text may be other ones.
+                # Start over, because the next text may have other words.
                 self._words = WordTable(self._processor)
             return self._words
 
@@ -242,10 +242,10 @@ class MappedSentencePieces:
         if token in self._special:
             return ""
         piece = self._pieces[token]
-        own = self._processor.piece_to_id(piece)
-        if self._processor.is_control(own):
+        model_id = self._processor.piece_to_id(piece)
+        if self._processor.is_control(model_id):
             return ""
-        if self._processor.is_byte(own):  # the piece "<0x41>" is the byte 0x41
+        if self._processor.is_byte(model_id):  # the piece "<0x41>" is the byte 0x41
             return bytes([int(piece[3:5], 16)])
         return piece.replace(SPACE, " ")
 
@@ -368,26 +368,26 @@ def _part(model: bytes, number: int) -> dict[int, int | float | bytes]:
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """Yields the fields of a protocol buffer: numbers and values."""
-    at = 0
+    position = 0
 
     def varint() -> int:
-        nonlocal at
+        nonlocal position
         value = shift = 0
         while True:
-            byte = message[at]
-            at += 1
+            byte = message[position]
+            position += 1
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 return value
 
-    while at < len(message):
+    while position < len(message):
         number, wire = divmod(varint(), 8)
         if wire == 0:
             yield number, varint()
             continue
         size = {1: 8, 2: varint, 5: 4}[wire]
         size = size() if callable(size) else size
-        content = message[at : at + size]
-        at += size
+        content = message[position : position + size]
+        position += size
         yield number, struct.unpack("<f", content)[0] if wire == 5 else content

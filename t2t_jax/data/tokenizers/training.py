@@ -34,7 +34,7 @@ T = TypeVar("T")
 ROUND_TRIPS = 500  # pairs on which an existing tokenizer is tried
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """The part of the text that a tokenizer is for."""
 
     sides: tuple[int, ...]  # of a pair in it: 0 is the source, 1 the target
@@ -45,10 +45,10 @@ class Part(NamedTuple):
     cleaned: tuple[int, ...] = (0, 1)  # the sides of a pair that must not be empty
 
 
-JOINT = Part((0, 1))
+JOINT = TextPart((0, 1))
 
 # In the order of `Vocabulary.sides`.
-SEPARATE = Part((1,)), Part((0,), "source_tokenizer", "source_vocab_size")
+SEPARATE = TextPart((1,)), TextPart((0,), "source_tokenizer", "source_vocab_size")
 
 
 def make_tokenizer(
@@ -72,7 +72,7 @@ def make_tokenizer(
         that does not fit the text; the cache folder cannot be written.
     """
     if config.joint_vocabulary:
-        part = Part(sides, cleaned=sides)
+        part = TextPart(sides, cleaned=sides)
         return _tokenizer_for(part, corpora, config, *config.vocab_sizes)
     target, source = (
         _tokenizer_for(part, corpora, config, size)
@@ -94,7 +94,7 @@ def existing_tokenizer(config: DataConfig, field: str) -> Vocabulary | None:
 
 
 def _tokenizer_for(
-    part: Part, corpora: Sequence[Corpus], config: DataConfig, vocab_size: int
+    part: TextPart, corpora: Sequence[Corpus], config: DataConfig, vocab_size: int
 ) -> Vocabulary:
     """The tokenizer of a part of the text; see `make_tokenizer`."""
     symbols = parse_symbols(config.symbols)
@@ -117,8 +117,8 @@ def _tokenizer_for(
 
     def write(temporary: Path):
         say("training the tokenizer")
-        most = max(1, config.tokenizer_lines // len(part.sides))
-        samples = sample(clean_lines(), most)
+        sample_size = max(1, config.tokenizer_lines // len(part.sides))
+        samples = sample(clean_lines(), sample_size)
         # SentencePiece copies the lines, so this list is emptied as they are read.
         lines = itertools.chain.from_iterable(consume(samples))
         with waiting(f"training a tokenizer of {vocab_size:,} pieces"):
@@ -138,12 +138,12 @@ def _tokenizer_for(
 
 
 def _warn_if_lossy(
-    vocabulary: Vocabulary, part: Part, corpora: Sequence[Corpus]
+    vocabulary: Vocabulary, part: TextPart, corpora: Sequence[Corpus]
 ) -> None:
     """Warns if an existing tokenizer does not give lines back as they were."""
     pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
-    first = itertools.islice(pairs, ROUND_TRIPS)
-    lines = [pair[side] for pair in first for side in part.sides]
+    tried_pairs = itertools.islice(pairs, ROUND_TRIPS)
+    lines = [pair[side] for pair in tried_pairs for side in part.sides]
     decoded = vocabulary.decode(vocabulary.encode(lines))
     round_trips = zip(lines, decoded, strict=True)
     changed = [(before, after) for before, after in round_trips if before != after]
@@ -155,38 +155,40 @@ def _warn_if_lossy(
         )
 
 
-def sample(items: Iterable[T], most: int) -> list[T]:
-    """Samples at most `most` items, in order, each with equal probability.
+def sample(items: Iterable[T], size: int) -> list[T]:
+    """Samples at most `size` items, in order, each with equal probability.
 
     Every item draws a random number, and those with the smallest numbers are kept. The
-    same items always give the same sample. Memory holds at most about 1.25 * `most`
+    same items always give the same sample. Memory holds at most about 1.25 * `size`
     items at a time.
     """
     bits = np.random.Philox(0)  # its raw bits are the same in every version of NumPy
     numbers = itertools.chain.from_iterable(
         iter(lambda: bits.random_raw(4096).tolist(), None)
     )
-    kept: list[T] = []
+    sampled: list[T] = []
     drawn: list[int] = []
     limit = 1 << 64  # above all numbers: at first every item is kept
 
     def trim():
-        """Keeps the `most` items with the smallest numbers; returns the new limit."""
-        limit = int(np.partition(np.array(drawn, np.uint64), most)[most])
+        """Keeps the `size` items with the smallest numbers; returns the new limit."""
+        limit = int(np.partition(np.array(drawn, np.uint64), size)[size])
         below = [number < limit for number in drawn]
-        kept[:] = itertools.compress(kept, below)
+        sampled[:] = itertools.compress(sampled, below)
         drawn[:] = itertools.compress(drawn, below)
         return limit
 
     for item, number in zip(items, numbers, strict=False):
         if number < limit:
-            kept.append(item)
+            sampled.append(item)
             drawn.append(number)
-            if len(kept) > most + most // 4 + 1000:  # seldom: a trim reads all of them
+            if (
+                len(sampled) > size + size // 4 + 1000
+            ):  # seldom: a trim reads all of them
                 limit = trim()
-    if len(kept) > most:
+    if len(sampled) > size:
         trim()
-    return kept
+    return sampled
 
 
 def train_tokenizer(
@@ -239,15 +241,15 @@ def train_tokenizer(
 def _unfit(reason: str, flag: str, vocab_size: int) -> str:
     """Rewords SentencePiece's error about a vocabulary size, with a size that fits."""
     message = f"{flag}{vocab_size} does not fit the training text: "
-    if most := re.search(r"size too high .* value <= (\d+)", reason):
+    if too_large := re.search(r"size too high .* value <= (\d+)", reason):
         return message + (
-            f"it has no more than {int(most[1]):,} different pieces; "
-            f"want --{flag}{most[1]} or less, or more text"
+            f"it has no more than {int(too_large[1]):,} different pieces; "
+            f"want --{flag}{too_large[1]} or less, or more text"
         )
-    if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
+    if too_small := re.search(r"smaller than required_chars. \d+ vs (\d+)", reason):
         return message + (
             f"its characters, 256 bytes, 4 special pieces and config.data.symbols are "
-            f"{int(least[1]):,} already; want --{flag}{least[1]} or more"
+            f"{int(too_small[1]):,} already; want --{flag}{too_small[1]} or more"
         )
     if "sentences_.empty()" in reason:
         return "there is no text to train a tokenizer on: every line is empty"

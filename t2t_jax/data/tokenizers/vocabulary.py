@@ -110,15 +110,12 @@ class Vocabulary:
 
     @classmethod
     def from_files(
-        cls,
-        folder: epath.Path,
-        joint: bool,
-        read: Callable[[str], bytes] | None = None,
+        cls, folder: epath.Path, joint: bool, read: Callable[[str], bytes] | None = None
     ) -> "Vocabulary":
         """Opens the `files` of a folder; `read` returns one by its name."""
         read = read or (lambda name: (folder / name).read_bytes())
-        name, of_source = TOKENIZER_FILES
-        source = None if joint else cls(read(of_source), str(folder / of_source))
+        name, source_name = TOKENIZER_FILES
+        source = None if joint else cls(read(source_name), str(folder / source_name))
         return cls(read(name), str(folder / name), source)
 
     @property
@@ -168,8 +165,8 @@ class Vocabulary:
           The ids of each line.
         """
         rows = self._tokenizer.encode(lines, threads)
-        first, last = [*self._tokenizer.first], [self.eos] * (end and self.eos >= 0)
-        return [first + row + last for row in rows] if first or last else rows
+        prefix, suffix = [*self._tokenizer.first], [self.eos] * (end and self.eos >= 0)
+        return [prefix + row + suffix for row in rows] if prefix or suffix else rows
 
     def encode_flat(self, lines: Sequence[str], threads: int = -1) -> Ragged:
         """Encodes much text: the ids of `encode` with `end`, in one array."""
@@ -182,8 +179,8 @@ class Vocabulary:
     def decode(self, ids: Iterable[Sequence[int]]) -> list[str]:
         """Decodes token ids to lines; skips padding, begin and end of sentence."""
         special = {self.pad, self.bos, self.eos}
-        kept = [[int(i) for i in row if int(i) not in special] for row in ids]
-        return self._tokenizer.decode(kept)
+        text_ids = [[int(i) for i in row if int(i) not in special] for row in ids]
+        return self._tokenizer.decode(text_ids)
 
     def spelled(self, text: str) -> str:
         """The text in the characters of the pieces: special characters are escaped."""
@@ -200,7 +197,7 @@ class Vocabulary:
         return self._tokenizer.spelling(token)
 
     def spellings(self, ids: Iterable[int]) -> list[bytes]:
-        """What each token adds to the text, in UTF-8; an unknown one adds a sign."""
+        """The text that each token adds, in UTF-8; an unknown token adds a sign."""
         # Not with spaces around it, as SentencePiece writes it: it may be in a word.
         unknown = self.spelling(self.unknown) if self.unknown >= 0 else ""
         signs = {self.unknown: unknown.replace(f" {UNKNOWN} ", "") or UNKNOWN}
@@ -216,12 +213,12 @@ class Vocabulary:
           line: the text that was encoded, if the words are to be its own, between
             spaces: a tokenizer may normalize it.
         """
-        found = token_words(self.spellings(ids), mode)
+        text_words = token_words(self.spellings(ids), mode)
         if line is None:
-            return found
+            return text_words
         # Characters that SentencePiece uses itself are spelled as others.
-        ours = isinstance(self._tokenizer, SentencePieces)
-        return found.of_line(escape(line) if ours else line)
+        escapes = isinstance(self._tokenizer, SentencePieces)
+        return text_words.line_words(escape(line) if escapes else line)
 
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line, for a person to read."""

@@ -43,8 +43,8 @@ class WordTable:
         # 0: no word yet. Written last, because others read the table meanwhile.
         self._count_s = np.zeros(1 << bits, np.uint8)
         # A line begins with a space more than it has.
-        two = processor.encode(" ")
-        self._empty_word = two[: len(two) // 2]
+        two_spaces = processor.encode(" ")
+        self._empty_word = two_spaces[: len(two_spaces) // 2]
 
     def encode(self, text: str, threads: int) -> Ragged:
         """Encodes lines that each end in a line feed. An empty line has no tokens."""
@@ -94,13 +94,13 @@ def _keys(data: bytes, begin_w: np.ndarray, end_w: np.ndarray) -> np.ndarray:
     """Hashes words of a text to uint64 [words] that are not 0."""
     block_b = np.ndarray(len(data), "<u8", data + bytes(8), strides=(1,))
     long_w = end_w - begin_w > LONG
-    rows, at, left = np.arange(len(end_w)), begin_w, (end_w - begin_w) * ~long_w
-    key_w = _OF_LENGTH[left]
+    rows, begin, length = np.arange(len(end_w)), begin_w, (end_w - begin_w) * ~long_w
+    key_w = _OF_LENGTH[length]
     while len(rows):
-        block = block_b[at] & _FIRST[np.minimum(left, 8)]
+        block = block_b[begin] & _FIRST[np.minimum(length, 8)]
         key_w[rows] = mixed(key_w[rows] ^ block)
-        more = left > 8
-        rows, at, left = rows[more], at[more] + 8, left[more] - 8
+        longer = length > 8
+        rows, begin, length = rows[longer], begin[longer] + 8, length[longer] - 8
     for w in np.flatnonzero(long_w):
         key_w[w] = hash(data[begin_w[w] : end_w[w]]) % (1 << 64)
     return np.maximum(key_w, np.uint64(1))

@@ -104,11 +104,11 @@ def merge(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]
     # A linked list: a merged pair stays in the place of its first symbol. The end is
     # one more symbol, in no pair; index -1 is that symbol, too.
     parts: list[str | None] = [*symbols, None]
-    before, after = [*range(-1, len(symbols))], [*range(1, len(parts)), 0]
+    previous, following = [*range(-1, len(symbols))], [*range(1, len(parts)), 0]
     queue: list[tuple[int, int]] = []
 
     def rank_at(place: int) -> int | None:
-        return ranks.get((parts[place], parts[after[place]]))
+        return ranks.get((parts[place], parts[following[place]]))
 
     def look_at(place: int) -> None:
         if (rank := rank_at(place)) is not None:
@@ -122,14 +122,14 @@ def merge(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]
         while queue and queue[0][0] == lowest:
             _, place = heapq.heappop(queue)
             if rank_at(place) == lowest:  # neither was merged meanwhile
-                removed = after[place]
+                removed = following[place]
                 parts[place] += parts[removed]
                 parts[removed] = None
-                after[place] = after[removed]
-                before[after[removed]] = place
+                following[place] = following[removed]
+                previous[following[removed]] = place
                 merged.append(place)
         for place in merged:
-            look_at(before[place])
+            look_at(previous[place])
             look_at(place)
     return [part for part in parts if part is not None]
 
@@ -213,8 +213,8 @@ class BytePairs:
         return filter(None, self._moses.split(text))
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        *inside, last = self._parts(word)
-        pieces = [*map(self._inside, inside), self._last(last)]
+        *inside, last_part = self._parts(word)
+        pieces = [*map(self._inside, inside), self._last(last_part)]
         # Without Moses a word may have white space in it, at which fairseq splits.
         return tuple(
             self._ids.get(piece, self.unknown) for piece in " ".join(pieces).split()

@@ -22,7 +22,7 @@ from t2t_jax.data.filling import (
     SOURCE_WORD,
     Ragged,
     TokenArrays,
-    of_sentence,
+    per_token,
     take,
 )
 from t2t_jax.data.pairs import Pairs
@@ -41,7 +41,7 @@ PART = 1024  # pairs that are aligned together
 WORDS = 1 << 31  # the hashes of words are below it: two of them fit into 63 bits
 
 
-class Words:
+class WordFinder:
     """Finds the words of sentences by their tokens.
 
     Args:
@@ -64,16 +64,16 @@ class Words:
         begin = sentences.offsets[:-1][sentences.lengths > 0]
         for token in begin.tolist():
             spelled[token] = b"\n" + spelled[token]
-        found = token_words(spelled, self._mode)
-        begin_w = [begin for begin, _ in found.spans]
-        character = np.append(found.token_spans[:, 0], len(found.text))
-        before = np.searchsorted(begin_w, character[sentences.offsets])
-        number = found.of_token - of_sentence(sentences, before[:-1]) + 1
+        text_words = token_words(spelled, self._mode)
+        begin_w = [begin for begin, _ in text_words.spans]
+        character = np.append(text_words.token_spans[:, 0], len(text_words.text))
+        words_before = np.searchsorted(begin_w, character[sentences.offsets])
+        number = text_words.of_token - per_token(sentences, words_before[:-1]) + 1
         # White space at the end of a sentence belongs to its last word.
-        number = np.minimum(number, of_sentence(sentences, np.diff(before)))
+        number = np.minimum(number, per_token(sentences, np.diff(words_before)))
         number[self._none_v[sentences.tokens]] = 0
-        hashes = [crc32(word.lower().encode()) % WORDS for word in found.texts]
-        return number, np.split(np.array(hashes, np.int64), before[1:-1])
+        hashes = [crc32(word.lower().encode()) % WORDS for word in text_words.texts]
+        return number, np.split(np.array(hashes, np.int64), words_before[1:-1])
 
 
 def guided_arrays(config: Config, pairs, corpora, vocabulary) -> TokenArrays:
@@ -125,15 +125,17 @@ def word_links(
 def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -> None:
     """Writes the two arrays, and a line that describes them."""
     mode = "spaces" if paths else "units"
-    of_source = Words(vocabulary.source, mode, [corpus.tag for corpus in corpora])
-    of_target = Words(vocabulary, mode)
+    source_finder = WordFinder(
+        vocabulary.source, mode, [corpus.tag for corpus in corpora]
+    )
+    target_finder = WordFinder(vocabulary, mode)
 
     def words_of(numbers: np.ndarray):
         """Pairs as words, the word of each source token, and of each target token."""
         target = take(pairs.target, numbers)
-        source_word, sources = of_source(take(pairs.source, numbers))
-        target_word, targets = of_target(target)
-        place = of_sentence(target, np.arange(len(numbers))), target_word  # pair, word
+        source_word, sources = source_finder(take(pairs.source, numbers))
+        target_word, targets = target_finder(target)
+        place = per_token(target, np.arange(len(numbers))), target_word  # pair, word
         return list(zip(sources, targets, strict=True)), source_word, place
 
     if paths:
@@ -148,8 +150,8 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         def links_of(numbers: np.ndarray, as_words: list) -> np.ndarray:
             return aligner.links(as_words)
 
-    def made(first: int) -> tuple[np.ndarray, np.ndarray]:
-        numbers = np.arange(first, min(first + PART, len(pairs)))
+    def part_arrays(begin: int) -> tuple[np.ndarray, np.ndarray]:
+        numbers = np.arange(begin, min(begin + PART, len(pairs)))
         as_words, source_word, place = words_of(numbers)
         p_l, t_l, s_l = links_of(numbers, as_words).T
         # The links of each word, after its first ones; word 0 is none.
@@ -158,16 +160,13 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
         )
         word_l = p_l * link_pw.shape[1] + t_l
         rank_l = np.arange(len(word_l)) - np.searchsorted(word_l, word_l)
-        kept = rank_l < LINKS_OF_A_WORD
-        link_pw[p_l[kept], t_l[kept] + 1, rank_l[kept]] = s_l[kept] + 1
+        stored_l = rank_l < LINKS_OF_A_WORD
+        link_pw[p_l[stored_l], t_l[stored_l] + 1, rank_l[stored_l]] = s_l[stored_l] + 1
         return source_word.astype(np.uint16), link_pw[place]
 
     linked = 0
-    with (
-        open(folder / SOURCE_WORD, "wb") as source,
-        open(folder / LINK, "wb") as links,
-    ):
-        for source_word, link in in_order(made, range(0, len(pairs), PART)):
+    with open(folder / SOURCE_WORD, "wb") as source, open(folder / LINK, "wb") as links:
+        for source_word, link in in_order(part_arrays, range(0, len(pairs), PART)):
             source.write(source_word.tobytes())
             links.write(link.tobytes())
             linked += np.count_nonzero(link[:, 0])
@@ -178,9 +177,9 @@ def _write(pairs: Pairs, corpora, vocabulary: Vocabulary, paths, folder: Path) -
 def _check_words(pairs: Pairs, corpora: Sequence[Corpus], vocabulary) -> None:
     """Raises UserError if the tokenizer normalizes a line to other words."""
     sides = vocabulary.source, vocabulary
-    of_corpora = np.split(pairs.line, np.cumsum(pairs.sizes)[:-1])
-    for corpus, kept in zip(corpora, of_corpora, strict=True):
-        lines = {*kept.tolist()}
+    lines_by_corpus = np.split(pairs.line, np.cumsum(pairs.sizes)[:-1])
+    for corpus, corpus_lines in zip(corpora, lines_by_corpus, strict=True):
+        lines = {*corpus_lines.tolist()}
         for number, pair in enumerate(corpus.pairs(), 1):
             for side, line in zip(sides, pair, strict=True):
                 counts = [len(words(text)) for text in (line, side.spelled(line))]

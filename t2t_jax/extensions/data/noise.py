@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from t2t_jax.data.batching import Layout
-from t2t_jax.data.filling import Ragged, fill_taken, of_sentence, positions, take
+from t2t_jax.data.filling import Ragged, fill_taken, per_token, positions, take
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import field
@@ -78,11 +78,12 @@ class MaskingOptions:
                 "of the hidden pieces: each 0 or more, and at most 1 together"
             )
         # The mean length of runs of words that are hidden independently.
-        least = 1 / (1 - self.mask_rate)
-        if self.masking == "span" and self.mean_span < least:
+        shortest = 1 / (1 - self.mask_rate)
+        if self.masking == "span" and self.mean_span < shortest:
             raise UserError(
                 f"mean_span={self.mean_span}; at mask_rate={self.mask_rate} words "
-                f"hidden one by one form runs of {least:.2f}; want {least:.2f} or more"
+                f"hidden one by one form runs of {shortest:.2f}; want {shortest:.2f} "
+                "or more"
             )
 
 
@@ -104,7 +105,7 @@ class Masking:
         self._whole_words = options.masking != "piece"
         self._as_mask, self._as_random = options.as_mask, options.as_random
         self._mask, self._eos = vocabulary.id_of(MASK), vocabulary.eos
-        self._table = PieceTable.of(vocabulary)
+        self._table = PieceTable.from_vocabulary(vocabulary)
         self._ordinary = np.flatnonzero(self._table.ordinary_v)
 
     def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
@@ -118,11 +119,11 @@ class Masking:
 
         So the loss, which is over real target tokens, is over hidden tokens alone.
         """
-        whole = take(target, layout.pair_p)
-        tokens, hidden = self.masked(whole, layout.pair_p, seed, epoch)
-        batch = fill_taken(layout, Ragged(tokens, whole.offsets), whole)
-        asked = Ragged(hidden, whole.offsets)
-        batch["target_segment"] *= fill_taken(layout, asked, asked)["target"]
+        sentences = take(target, layout.pair_p)
+        tokens, is_hidden = self.masked(sentences, layout.pair_p, seed, epoch)
+        batch = fill_taken(layout, Ragged(tokens, sentences.offsets), sentences)
+        predicted = Ragged(is_hidden, sentences.offsets)
+        batch["target_segment"] *= fill_taken(layout, predicted, predicted)["target"]
         return batch
 
     def masked(
@@ -133,26 +134,26 @@ class Masking:
         Returns for each token the id that the model reads, int32, and whether it is
         hidden and to be predicted, bool.
         """
-        number = of_sentence(sentences, number_p)
+        number = per_token(sentences, number_p)
         position = positions(sentences)
 
-        def drawn(stream, at=slice(None)):
-            return uniform(seed, epoch, number[at], position[at], stream)
+        def drawn(stream, index=slice(None)):
+            return uniform(seed, epoch, number[index], position[index], stream)
 
         tokens = sentences.tokens
-        first = self._unit_begins(tokens, position)
+        begins = self._unit_begins(tokens, position)
         hidden_u = self._choose_units(
-            drawn(_CHOICE, first), position[first] == 0, tokens[first] == self._eos
+            drawn(_CHOICE, begins), position[begins] == 0, tokens[begins] == self._eos
         )
-        hidden = hidden_u[np.cumsum(first) - 1]
-        kind = np.where(hidden, drawn(_KIND), 1.0)
+        is_hidden = hidden_u[np.cumsum(begins) - 1]
+        kind = np.where(is_hidden, drawn(_KIND), 1.0)
         at_random = (drawn(_PIECE) * len(self._ordinary)).astype(np.int64)
-        shown = np.select(
+        read = np.select(
             [kind < self._as_mask, kind < self._as_mask + self._as_random],
             [self._mask, self._ordinary[at_random]],
             tokens,
         )
-        return shown.astype(np.int32), hidden
+        return read.astype(np.int32), is_hidden
 
     def _unit_begins(self, tokens: np.ndarray, position: np.ndarray) -> np.ndarray:
         """True for the first token of each unit; EOS is a unit of its own."""
@@ -178,8 +179,10 @@ class Masking:
         sentence_u = np.cumsum(first_u) - 1
         count_p = np.bincount(sentence_u, hidden_u, minlength=first_u.sum())
         order_u = np.lexsort((np.where(eos_u, np.inf, drawn_u), sentence_u))
-        least = order_u[first_u]  # sentences stay in order, so each begins where it did
-        hidden_u[least[count_p == 0]] = True
+        smallest = order_u[
+            first_u
+        ]  # sentences stay in order, so each begins where it did
+        hidden_u[smallest[count_p == 0]] = True
         return hidden_u & ~eos_u
 
 
@@ -192,7 +195,7 @@ class PieceTable(NamedTuple):
     ordinary_v: np.ndarray  # it spells visible characters, and is not <mask>
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary) -> "PieceTable":
+    def from_vocabulary(cls, vocabulary: Vocabulary) -> "PieceTable":
         spellings = [vocabulary.spelling(i) for i in range(len(vocabulary))]
         texts = [s if isinstance(s, str) else "" for s in spellings]
         ordinary_v = np.array([bool(text.strip()) for text in texts])
@@ -242,7 +245,7 @@ class SpanCorruption:
         self._rate, self._mean_span = mask_rate, mean_span
         self._applies_p = applies_p
         # Tokens of a source that are kept, EOS apart.
-        self._kept = len(vocabulary.source.encode([tag])[0]) if tag else np.inf
+        self._source_tokens = len(vocabulary.source.encode([tag])[0]) if tag else np.inf
         self._sentinels = np.array([vocabulary.id_of(s) for s in SENTINELS], np.int32)
 
     def lengths(self, source: Ragged, target: Ragged) -> tuple[np.ndarray, np.ndarray]:
@@ -250,7 +253,7 @@ class SpanCorruption:
         source_p, target_p = source.lengths, target.lengths
         cut_p, spans_p = self._counts(target_p - 1)
         # EOS of a sentence stays on both sides; that of the source before it goes.
-        kept_p = np.clip(source_p - 1, 0, self._kept).astype(np.int64)
+        kept_p = np.clip(source_p - 1, 0, self._source_tokens).astype(np.int64)
         left_p = kept_p + target_p - cut_p + spans_p
         applies_p = self._applies(np.arange(len(target)))
         return (
@@ -286,8 +289,10 @@ class SpanCorruption:
         steps[begin_s], steps[end_s] = 1, -1
         cut = steps.cumsum()[:-1] > 0
         return (
-            _left(source, target, applies_p, cut, begin_s, sentinel_s, self._kept),
-            _restored(target, applies_p, cut, begin_s, sentinel_s),
+            _corrupted_sources(
+                source, target, applies_p, cut, begin_s, sentinel_s, self._source_tokens
+            ),
+            _span_targets(target, applies_p, cut, begin_s, sentinel_s),
         )
 
     def _applies(self, number_p: np.ndarray) -> np.ndarray:
@@ -310,7 +315,7 @@ def _spans(
     target: Ragged, cut_p: np.ndarray, spans_p: np.ndarray, keys: tuple
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws the spans: where each begins and ends in `target.tokens`."""
-    # Each span stands in another gap between the tokens that are left, the gaps before
+    # Each span is in another gap between the tokens that are left, the gaps before
     # the first and after the last one included.
     gaps_p = target.lengths - cut_p
     pair_s, left_s = _drawn(spans_p, gaps_p, (*keys, _PLACE))
@@ -325,16 +330,16 @@ def _spans(
 
 
 def _drawn(
-    count_p: np.ndarray, of_p: np.ndarray, keys: tuple, with_first: bool = False
+    count_p: np.ndarray, limit_p: np.ndarray, keys: tuple, with_first: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws `count_p` different numbers below `of_p` for each pair, in rising order.
+    """Draws `count_p` different numbers below `limit_p` for each pair, in rising order.
 
     Returns the pair of each number drawn, and the number; `with_first`, 0 is one of
     each pair.
     """
     seed, epoch, number_p, stream = keys
-    pair = np.repeat(np.arange(len(of_p)), of_p)
-    first_p = of_p.cumsum() - of_p
+    pair = np.repeat(np.arange(len(limit_p)), limit_p)
+    first_p = limit_p.cumsum() - limit_p
     number = np.arange(len(pair)) - first_p[pair]
     random = uniform(seed, epoch, number_p[pair], number, stream)
     if with_first:
@@ -346,37 +351,39 @@ def _drawn(
     return pair[selected], number[selected]
 
 
-def _left(source, target, applies_p, cut, begin_s, sentinel_s, most) -> Ragged:
+def _corrupted_sources(
+    source, target, applies_p, cut, begin_s, sentinel_s, kept_tokens
+) -> Ragged:
     """The sources: that of the pair, and its target with a sentinel for each span."""
     tokens = target.tokens.copy()
     tokens[begin_s] = sentinel_s  # replaces the first token of a span
-    kept = ~cut
-    kept[begin_s] = True
-    kept &= of_sentence(target, applies_p)
+    is_kept = ~cut
+    is_kept[begin_s] = True
+    is_kept &= per_token(target, applies_p)
     # EOS of the source goes, where text follows.
-    end = of_sentence(source, np.minimum(source.lengths - 1, most))
-    before = (positions(source) < end) | ~of_sentence(source, applies_p)
+    end = per_token(source, np.minimum(source.lengths - 1, kept_tokens))
+    source_kept = (positions(source) < end) | ~per_token(source, applies_p)
     return _sentences(
-        np.append(source.tokens[before], tokens[kept]),
-        np.append(_pair(source)[before], _pair(target)[kept]),
+        np.append(source.tokens[source_kept], tokens[is_kept]),
+        np.append(_pair(source)[source_kept], _pair(target)[is_kept]),
         len(target),
     )
 
 
-def _restored(target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
+def _span_targets(target, applies_p, cut, begin_s, sentinel_s) -> Ragged:
     """The targets: each span after its sentinel, then EOS."""
-    kept = cut | ~of_sentence(target, applies_p)
-    kept[target.offsets[1:] - 1] = True
-    kept = np.insert(kept, begin_s, True)
+    is_kept = cut | ~per_token(target, applies_p)
+    is_kept[target.offsets[1:] - 1] = True
+    is_kept = np.insert(is_kept, begin_s, True)
     tokens = np.insert(target.tokens, begin_s, sentinel_s)
     pair = _pair(target)
     pair = np.insert(pair, begin_s, pair[begin_s])
-    return _sentences(tokens[kept], pair[kept], len(target))
+    return _sentences(tokens[is_kept], pair[is_kept], len(target))
 
 
 def _pair(sentences: Ragged) -> np.ndarray:
     """The sentence of each token, counted from 0."""
-    return of_sentence(sentences, np.arange(len(sentences)))
+    return per_token(sentences, np.arange(len(sentences)))
 
 
 def _sentences(tokens: np.ndarray, pair: np.ndarray, pairs: int) -> Ragged:

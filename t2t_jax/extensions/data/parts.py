@@ -28,13 +28,7 @@ from etils import epath
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import prepare
-from t2t_jax.data.cleaning import (
-    Chunk,
-    Cleaner,
-    hashes,
-    read_chunks,
-    with_progress,
-)
+from t2t_jax.data.cleaning import Chunk, Cleaner, hashes, read_chunks, with_progress
 from t2t_jax.data.corpus import Corpus
 from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.pairs import Examples, Pairs, prepared_key
@@ -78,7 +72,7 @@ class TextInParts:
 
     @functools.cached_property
     def _made_from(self) -> dict:
-        """What the hashes, duplicates and the tokenizer depend on, to compare."""
+        """The provenance of the hashes, the duplicates and the tokenizer."""
         # Without its folder: machines may keep the text in different ones.
         names = (f"text {i} ({c.name})" for i, c in enumerate(self.corpora, 1))
         text = dict(zip(names, self._text, strict=True))
@@ -108,21 +102,21 @@ class TextInParts:
             counts.append(count)
         return counts
 
-    def _chunks(self, what: str, part: tuple[int, int]) -> Iterator[Chunk]:
+    def _chunks(self, job: str, part: tuple[int, int]) -> Iterator[Chunk]:
         """Yields the pairs of a part of the text, with a progress bar."""
         begin, end = share_of(sum(self._pairs), part)
         spans, start = [], 0
         for count in self._pairs:
-            inside = (min(max(at - start, 0), count) for at in (begin, end))
+            inside = (min(max(edge - start, 0), count) for edge in (begin, end))
             spans.append(tuple(inside))
             start += count
         chunks = read_chunks(self.corpora, spans=spans)
-        name, left = f"{what} part {part[0]}/{part[1]}", end - begin
-        for chunk in with_progress(name, chunks, left):
-            left -= len(chunk.pairs)
+        name, remaining = f"{job} part {part[0]}/{part[1]}", end - begin
+        for chunk in with_progress(name, chunks, remaining):
+            remaining -= len(chunk.pairs)
             yield chunk
-        if left:
-            raise UserError(f"{name} lacks {left:,} pairs: the text was changed")
+        if remaining:
+            raise UserError(f"{name} lacks {remaining:,} pairs: the text was changed")
 
     def _publish(
         self, folder: epath.Path, write: Callable[[Path], None], **made_from: object
@@ -140,15 +134,17 @@ class TextInParts:
         config = dataclasses.replace(self.config, deduplicate=False)
         cleaner = Cleaner(config, self.examples.sides)
 
-        def write(to: Path) -> None:
+        def write(output: Path) -> None:
             keys = [np.zeros(0, np.uint64)]
             for chunk in self._chunks("hashing", part):
                 key_p = np.zeros(len(chunk.pairs), np.uint64)
-                rest = cleaner.by_text(chunk)
-                # As in a `HashSet`, 0 is no hash.
-                key_p[rest.lines - chunk.lines[0]] = np.maximum(hashes(rest.pairs), 1)
+                nonempty = cleaner.by_text(chunk)
+                # As in a `HashSet`, 0 is not a hash.
+                key_p[nonempty.lines - chunk.lines[0]] = np.maximum(
+                    hashes(nonempty.pairs), 1
+                )
                 keys.append(key_p)
-            np.save(to / "hashes.npy", np.concatenate(keys))
+            np.save(output / "hashes.npy", np.concatenate(keys))
 
         self._publish(epath.Path(part_of(self.folder / "hash", part)), write)
 
@@ -163,18 +159,18 @@ class TextInParts:
         """
         parts = self._finished("hash")
 
-        def write(to: Path) -> None:
-            seen, duplicate = HashSet(), []
+        def write(output: Path) -> None:
+            earlier_hashes, duplicate = HashSet(), []
             for part in parts:
                 key_p = prepare.load(part / "hashes.npy")
-                for at in range(0, len(key_p), BLOCK):
-                    key_b = key_p[at : at + BLOCK]
+                for begin in range(0, len(key_p), BLOCK):
+                    key_b = key_p[begin : begin + BLOCK]
                     duplicate_b = key_b != 0
-                    duplicate_b[duplicate_b] = ~seen.add(key_b[duplicate_b])
+                    duplicate_b[duplicate_b] = ~earlier_hashes.add(key_b[duplicate_b])
                     duplicate.append(duplicate_b)
-            np.save(to / "duplicate.npy", np.concatenate(duplicate))
+            np.save(output / "duplicate.npy", np.concatenate(duplicate))
             for name, content in vocabulary().files.items():
-                (to / name).write_bytes(content)
+                (output / name).write_bytes(content)
 
         self._publish(self.folder / "merged", write)
 
@@ -191,11 +187,11 @@ class TextInParts:
         def is_new(chunk: Chunk) -> np.ndarray:
             return ~duplicate_p[start_c[chunk.corpus] + chunk.lines - 1]
 
-        def write(to: Path) -> None:
+        def write(output: Path) -> None:
             cleaner = Cleaner(config, self.examples.sides, is_new)
             chunks = self._chunks("encoding", part)
             prepare.encode(
-                chunks, cleaner, vocabulary, self.examples, len(self.corpora), to
+                chunks, cleaner, vocabulary, self.examples, len(self.corpora), output
             )
 
         folder = epath.Path(part_of(self._encoded(vocabulary), part))
@@ -209,11 +205,11 @@ class TextInParts:
         """
         vocabulary = self.vocabulary()
 
-        def write(to: Path) -> None:
+        def write(output: Path) -> None:
             parts = self._finished(self._encoded(vocabulary).name)
             specs = [corpus.spec for corpus in self.corpora]
             try:
-                prepare.join(parts, specs, self._uncut, to)
+                prepare.join(parts, specs, self._uncut, output)
             except OSError as e:
                 if str(e.filename).startswith(str(self.folder)):
                     raise UserError(f"a part cannot be read: {e}") from None
@@ -241,11 +237,11 @@ class TextInParts:
 
     def _parts(self, name: str) -> list[epath.Path]:
         """The parts of a stage, in order; raises UserError if one is missing."""
-        whole = self.folder / name  # part 1/1
+        single = self.folder / name  # part 1/1
         try:
-            return [whole] if whole.exists() else finished_parts(whole)
+            return [single] if single.exists() else finished_parts(single)
         except UserError as e:
-            raise UserError(f"{e}{self._others()}") from None
+            raise UserError(f"{e}{self._other_parts()}") from None
 
     def _finished(self, name: str) -> list[epath.Path]:
         """The parts of a stage, if all are complete and intact."""
@@ -258,20 +254,20 @@ class TextInParts:
         """Raises UserError unless a folder is complete and intact."""
         if not sealed.is_sealed(folder):
             raise UserError(
-                f"{folder} is not there; run {command} first{self._others()}"
+                f"{folder} is not there; run {command} first{self._other_parts()}"
             )
         if trouble := sealed.damage(folder):
             raise UserError(
                 f"{folder} is damaged ({trouble}); remove it, and run {command} again"
             )
 
-    def _others(self) -> str:
+    def _other_parts(self) -> str:
         """Says how parts of other text or options differ, if there are any."""
         for manifest in sorted(self.parts.glob("*/*/manifest.json")):
-            then = sealed.notes(manifest.parent).get("made_from", {})
-            of_tokens = self._options(ENCODING)
-            now = self._made_from | {n: x for n, x in of_tokens.items() if n in then}
-            if differences := changes(then, now):
+            recorded = sealed.notes(manifest.parent).get("made_from", {})
+            encoding = self._options(ENCODING)
+            encoding = {name: x for name, x in encoding.items() if name in recorded}
+            if differences := changes(recorded, self._made_from | encoding):
                 return (
                     f"\nOther parts there, such as {manifest.parent}, are of other "
                     f"text or options:{differences}\nAll stages want the same of both"

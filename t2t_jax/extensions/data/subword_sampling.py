@@ -48,8 +48,8 @@ MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 ALWAYS = np.int64(1) << 31  # more merges than a word has
 _STREAM = 0x5B8D  # keeps these random numbers apart from those of other purposes
 
-# (words, draws) -> how many merges of each word are done before one is left out
-Kept = Callable[[np.ndarray, np.ndarray], np.ndarray]
+# (words, draws) -> how many merges of each word are done before the next is left out
+MergesDone = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class SubwordSampling:
@@ -91,15 +91,15 @@ class SubwordSampling:
         those of `Vocabulary.encode`; in any case they decode to the same text.
         """
 
-        def kept(number_w, word_w, draw_w):
-            keys = seed, epoch, _STREAM + side, number_w, word_w, draw_w
-            return _successes(uniform(*keys), self.dropout)
+        def merges_done(number_w, word_w, draw_w):
+            uniform_w = uniform(seed, epoch, _STREAM + side, number_w, word_w, draw_w)
+            return _successes(uniform_w, self.dropout)
 
-        parts = [
-            self._sides[side](lines[at : at + LINES], numbers[at : at + LINES], kept)
-            for at in range(0, len(lines), LINES)
-        ]
-        return concatenated(parts)
+        blocks = [slice(i, i + LINES) for i in range(0, len(lines), LINES)]
+        encode = self._sides[side]
+        return concatenated(
+            [encode(lines[block], numbers[block], merges_done) for block in blocks]
+        )
 
 
 def _successes(uniform_w: np.ndarray, dropout: float) -> np.ndarray:
@@ -127,10 +127,10 @@ def _encoder(vocabulary: Vocabulary):
             "config.data.subword_dropout=0, or train a model with a tokenizer of its "
             "own: leave config.data.tokenizer empty"
         )
-    return _Words(vocabulary)
+    return _WordEncoder(vocabulary)
 
 
-class _Words:
+class _WordEncoder:
     """Encodes the lines of one side word by word."""
 
     def __init__(self, vocabulary: Vocabulary):
@@ -145,9 +145,9 @@ class _Words:
         self._find_symbols = re.compile(pattern) if symbols else None
 
     def __call__(
-        self, lines: Sequence[str], number_l: np.ndarray, kept: Callable
+        self, lines: Sequence[str], number_l: np.ndarray, merges_done: Callable
     ) -> Ragged:
-        """Encodes lines with these numbers; `kept` is that of `SubwordSampling`."""
+        """Encodes lines with these numbers; `merges_done` as for `merge`."""
         words = self._split(lines)
         # The end of a line and the symbols are words, too, of a single token.
         fixed = {END: self._eos, **self._merges.symbols}
@@ -164,15 +164,16 @@ class _Words:
         number_w = np.repeat(number_l, length_l)
         word_w = np.arange(len(words)) - np.repeat(end_l - length_l, length_l)
         merges_w = merges_t[type_w]
-        some = np.flatnonzero(merges_w)
-        some = some[kept(number_w[some], word_w[some], 0) < merges_w[some]]
-        number, word = number_w[some], word_w[some]
+        affected = np.flatnonzero(merges_w)
+        done = merges_done(number_w[affected], word_w[affected], 0)
+        affected = affected[done < merges_w[affected]]
+        number, word = number_w[affected], word_w[affected]
         sampled = merge(
-            take(symbols_t, type_w[some]),
+            take(symbols_t, type_w[affected]),
             self._merges,
-            lambda w, draw: kept(number[w], word[w], draw),
+            lambda w, draw: merges_done(number[w], word[w], draw),
         )
-        type_w[some] = len(pieces_t) + np.arange(len(some))
+        type_w[affected] = len(pieces_t) + np.arange(len(affected))
         pieces_w = take(concatenated([pieces_t, sampled]), type_w)
         offsets = pieces_w.offsets[np.append(0, end_l)]
         return self._spelled(Ragged(pieces_w.tokens, offsets))
@@ -259,8 +260,8 @@ class Merges:
         self.symbols = {p.name: i for i, p in enumerate(table) if p.kind == SYMBOL}
         _check_plain(table, ids, self.symbols, name)
         # Their names, <0x00> to <0xFF>, sort as the bytes do.
-        of_bytes = sorted((p.name, i) for i, p in enumerate(table) if p.kind == BYTE)
-        self.byte_ids = np.array([i for _, i in of_bytes], np.int32)
+        byte_pieces = sorted((p.name, i) for i, p in enumerate(table) if p.kind == BYTE)
+        self.byte_ids = np.array([i for _, i in byte_pieces], np.int32)
         self.splits = words_independent([*ids, *self.symbols])
         # A character's symbol: its piece, or the number of an unknown one.
         self._symbol_of = np.arange(CODE_POINTS, dtype=np.int32) + np.int32(self.pieces)
@@ -284,12 +285,12 @@ class Merges:
         self._priorities = np.append(ranks << 32, NO_MERGE)
 
     @property
-    def nothing(self) -> int:
-        """A number that is no symbol, for a place outside of a word."""
+    def no_symbol(self) -> int:
+        """A number that is not a symbol, for a place outside of a word."""
         return self.pieces + CODE_POINTS
 
     def _pair_keys(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        pair = left.astype(np.int64) * (self.nothing + 1) + right + 1
+        pair = left.astype(np.int64) * (self.no_symbol + 1) + right + 1
         # The upper bits of the product depend on all bits of the pair. Unsigned
         # multiplication wraps around, as is wanted.
         return pair.view(np.uint64) * MULTIPLIER
@@ -310,13 +311,15 @@ class Merges:
         return merged, self._priorities[merged]
 
 
-def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
+def merge(
+    words: Ragged, merges: Merges, merges_done: MergesDone | None = None
+) -> Ragged:
     """Merges the symbols of each word to pieces.
 
     Each round does the next merge of every word, or leaves it out: the one of the
-    highest score, and of these the leftmost. `kept` is a function of words and of how
-    many merges of each were left out: it says how many merges come before the next one
-    that is. None does all.
+    highest score, and of these the leftmost. `merges_done` maps words, and how many
+    merges of each were left out, to how many are done before the next is left out. None
+    does all.
     """
     order_w = np.argsort(-words.lengths, kind="stable")
     words = take(words, order_w)  # the longest first: short words are done early
@@ -325,7 +328,7 @@ def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
     # Symbols are a doubly linked list. A merged one stays at the place of its first
     # symbol. Place `end` is outside of any word.
     end = len(words.tokens)
-    symbol_s = np.append(words.tokens, np.int32(merges.nothing))
+    symbol_s = np.append(words.tokens, np.int32(merges.no_symbol))
     before_s = np.arange(-1, end)
     after_s = np.arange(1, end + 2)
     before_s[first_w] = end
@@ -343,21 +346,21 @@ def merge(words: Ragged, merges: Merges, kept: Kept | None = None) -> Ragged:
     inner = np.flatnonzero(after_s[:end] < end)
     look(inner, inner + 1)
     draws_w = np.zeros(count, np.int64)
-    left_w = np.full(count, ALWAYS)
-    if kept is not None:
-        left_w = kept(order_w[:count], draws_w)
+    remaining_w = np.full(count, ALWAYS)
+    if merges_done is not None:
+        remaining_w = merges_done(order_w[:count], draws_w)
     while count:
         next_w = np.minimum.reduceat(queue_s[: words.offsets[count]], first_w[:count])
         todo = np.flatnonzero(next_w < NO_MERGE)
         count = int(todo[-1]) + 1 if len(todo) else 0
         place = next_w[todo] & 0xFFFFFFFF
-        stop = left_w[todo] == 0
-        left_w[todo] -= 1
+        stop = remaining_w[todo] == 0
+        remaining_w[todo] -= 1
         if stop.any():
             stopped = todo[stop]
             queue_s[place[stop]] = NO_MERGE
             draws_w[stopped] += 1
-            left_w[stopped] = kept(order_w[stopped], draws_w[stopped])
+            remaining_w[stopped] = merges_done(order_w[stopped], draws_w[stopped])
             place = place[~stop]
         removed = after_s[place]
         following, previous = after_s[removed], before_s[place]

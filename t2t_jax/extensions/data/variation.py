@@ -50,39 +50,39 @@ LINES = 8_192
 # consecutive numbers are consecutive lines of one corpus.
 LINE_BITS = 40
 DEFAULT_SHARE = 0.1  # of lines that `config.data.augment` changes
-# About so many pairs are varied to learn how long pairs become.
+# About this many pairs are varied to learn how long pairs become.
 SAMPLED = 1 << 16
 LEARNED_FROM = 200_000  # pairs at most, sampled evenly, that augmentations learn from
 # What a line's random numbers are for.
 _CHOICE, _CHANGE = range(2)
 
 
-class Part(NamedTuple):
+class LinePart(NamedTuple):
     """The pairs that cleaning kept of `LINES` consecutive lines of one corpus."""
 
     place: int  # the number of the part in its corpus, from 0
-    first: int  # the index of the first pair in the training text
+    first_pair: int  # its index in the training text
     number_p: np.ndarray  # of each pair's line, int64
     pairs: list[Pair]
 
 
-def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[Part]:
+def read_parts(pairs: Pairs, corpora: Sequence[Corpus]) -> Iterator[LinePart]:
     """Yields the text of prepared pairs in order, from the corpora that they are of."""
     end_c = np.cumsum(pairs.sizes)
     line_p = np.asarray(pairs.line)
     for chunk in read_chunks(corpora, LINES):
         end = int(end_c[chunk.corpus])
         begin = end - pairs.sizes[chunk.corpus]
-        before, last = int(chunk.lines[0]) - 1, int(chunk.lines[-1])
+        lines_before, last_line = int(chunk.lines[0]) - 1, int(chunk.lines[-1])
         # Lines rise within a corpus.
-        low = begin + int(np.searchsorted(line_p[begin:end], before, "right"))
-        high = begin + int(np.searchsorted(line_p[begin:end], last, "right"))
+        low = begin + int(np.searchsorted(line_p[begin:end], lines_before, "right"))
+        high = begin + int(np.searchsorted(line_p[begin:end], last_line, "right"))
         if low == high:
             continue
         kept_p = line_p[low:high].astype(np.int64)
-        text = [chunk.pairs[i] for i in (kept_p - before - 1).tolist()]
+        text = [chunk.pairs[i] for i in (kept_p - lines_before - 1).tolist()]
         number_p = (np.int64(chunk.corpus) << LINE_BITS) + kept_p
-        yield Part(before // LINES, low, number_p, text)
+        yield LinePart(lines_before // LINES, low, number_p, text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +126,10 @@ class TextVariation:
                 s for s in self.symbols if s not in written or not damage.symbols
             ]
             for i, start in zip(selected.tolist(), starts, strict=True):
-                args = Stream(start), self._following(pairs, numbers, i), symbols
-                varied[i] = self._changed(change, varied[i], *args)
+                following = self._following(pairs, numbers, i)
+                varied[i] = self._changed(
+                    change, varied[i], Stream(start), following, symbols
+                )
         return varied
 
     def _following(self, pairs, numbers: np.ndarray, i: int) -> list[Pair]:
@@ -145,11 +147,10 @@ class TextVariation:
             return pair
         # Lines of different tags do not form one text.
         alike = itertools.takewhile(
-            lambda other: other[0] == tags and not _has_symbol(other[1], symbols),
+            lambda line: line[0] == tags and not _has_symbol(line[1], symbols),
             map(self._split, following),
         )
-        alike = [other_text for _, other_text in alike]
-        changed = change(text, draws, alike)
+        changed = change(text, draws, [untagged for _, untagged in alike])
         if changed is text:
             return pair
         return tags[0] + changed[0], tags[1] + changed[1]
@@ -168,7 +169,7 @@ def _has_symbol(text: Pair, symbols: Iterable[str]) -> bool:
 
 
 def _learned(name: str, corpora: Sequence[Corpus]) -> Any:
-    """What an augmentation learns from the text of some corpora, from the cache."""
+    """Returns what an augmentation learns from corpora, from the cache if there."""
     text = [corpus.fingerprint() for corpus in corpora]
     code = ideas.foreign_code(TRAINABLE[name].learn)
     key = cache_key(learned=name, text=text, **({"code": code} if code else {}))
@@ -224,7 +225,7 @@ class Varied(NamedTuple):
 
     source: Ragged
     target: Ragged
-    kept: int
+    unvaried: int
 
 
 class Typical(NamedTuple):
@@ -237,7 +238,7 @@ class Typical(NamedTuple):
     source_p: np.ndarray  # tokens including EOS, int64
     target_p: np.ndarray
     sampled: int  # the number of pairs that were varied
-    kept: int  # how many of them keep their stored tokens: varied, too long or empty
+    unvaried: int  # those that keep their stored tokens: varied, too long or empty
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -257,7 +258,7 @@ class Variation:
         default_factory=weakref.WeakValueDictionary, init=False, repr=False
     )
 
-    def of_epoch(
+    def epoch_pairs(
         self, pairs: Pairs, seed: int, epoch: int, within: Shape | None = None
     ) -> Pairs:
         """Makes the pairs of an epoch: as many, of the same lines, in the same order.
@@ -270,8 +271,8 @@ class Variation:
           UserError: The text has changed since it was prepared, or cannot be read.
         """
         cache_key = seed, epoch, within
-        if (made := self._alive.get(cache_key)) is not None:
-            return made
+        if (epoch_pairs := self._alive.get(cache_key)) is not None:
+            return epoch_pairs
         self._check_text(pairs)
         limits = self._limits(within)
         vary = partial(self._vary, pairs, seed, epoch, limits)
@@ -279,24 +280,24 @@ class Variation:
         # the memory.
         tokens, lengths = (bytearray(), bytearray()), ([], [])
         for part in in_order(vary, read_parts(pairs, self.corpora)):
-            for side, made in enumerate(part[:2]):
+            for side, encoded in enumerate(part[:2]):
                 stored_type = (pairs.source, pairs.target)[side].tokens.dtype
-                tokens[side].extend(made.tokens.astype(stored_type).tobytes())
-                lengths[side].append(made.lengths)
+                tokens[side].extend(encoded.tokens.astype(stored_type).tobytes())
+                lengths[side].append(encoded.lengths)
         sides = [
             Ragged(
-                np.frombuffer(of_side, stored.tokens.dtype),
+                np.frombuffer(side_tokens, stored.tokens.dtype),
                 np.append(0, np.cumsum(np.concatenate(length_p), dtype=np.int64)),
             )
-            for of_side, length_p, stored in zip(
+            for side_tokens, length_p, stored in zip(
                 tokens, lengths, (pairs.source, pairs.target), strict=True
             )
         ]
-        made = dataclasses.replace(
+        epoch_pairs = dataclasses.replace(
             pairs, source=sides[0], target=sides[1], variation=None
         )
-        self._alive[cache_key] = made
-        return made
+        self._alive[cache_key] = epoch_pairs
+        return epoch_pairs
 
     def measure(self, pairs: Pairs) -> Typical:
         """Varies a sample of the text to learn how long pairs become."""
@@ -304,43 +305,44 @@ class Variation:
         every = -(-len(pairs) // SAMPLED)  # of each corpus the first part, ...
         parts = (p for p in read_parts(pairs, self.corpora) if p.place % every == 0)
         vary = partial(self._vary, pairs, 0, 0, self._limits(None))
-        before = pairs.source.lengths, pairs.target.lengths
-        after = [length_p.copy() for length_p in before]
+        stored_lengths = pairs.source.lengths, pairs.target.lengths
+        lengths = [length_p.copy() for length_p in stored_lengths]
         sampled_p = np.zeros(len(pairs), bool)
-        kept = 0
-        for first, made in in_order(lambda part: (part.first, vary(part)), parts):
-            place = slice(first, first + len(made.source))
+        unvaried = 0
+        for first, varied in in_order(lambda p: (p.first_pair, vary(p)), parts):
+            place = slice(first, first + len(varied.source))
             sampled_p[place] = True
-            for length_p, side in zip(after, made[:2], strict=True):
+            for length_p, side in zip(lengths, varied[:2], strict=True):
                 length_p[place] = side.lengths
-            kept += made.kept
-        for was_p, length_p in zip(before, after, strict=True):
+            unvaried += varied.unvaried
+        for was_p, length_p in zip(stored_lengths, lengths, strict=True):
             # In integers: exact, and the same on every machine.
-            grown, of = int(length_p[sampled_p].sum()), int(was_p[sampled_p].sum())
-            if of:
-                length_p[~sampled_p] = was_p[~sampled_p] * grown // of
+            stored_sum = int(was_p[sampled_p].sum())
+            varied_sum = int(length_p[sampled_p].sum())
+            if stored_sum:
+                length_p[~sampled_p] = was_p[~sampled_p] * varied_sum // stored_sum
             np.minimum(length_p, self.config.max_length, out=length_p)
             np.maximum(length_p, np.minimum(was_p, 1), out=length_p)
-        return Typical(*after, int(sampled_p.sum()), kept)
+        return Typical(*lengths, int(sampled_p.sum()), unvaried)
 
     def describe(self, pairs: Pairs, within: Shape) -> str:
         """Describes in one line what varies, and what that does to the lengths."""
-        what = []
+        kinds = []
         if self.text is not None:
-            what.append(f"text (augment={self.config.augment})")
+            kinds.append(f"text (augment={self.config.augment})")
         if self.subwords is not None:
-            what.append(f"subwords (dropout {self.config.subword_dropout:g})")
-        source_p, target_p, sampled, kept = self.typical
-        grown = [
+            kinds.append(f"subwords (dropout {self.config.subword_dropout:g})")
+        source_p, target_p, sampled, unvaried = self.typical
+        growth = [
             f"{after.sum() / max(1, before.sum()):.2f}"
             for after, before in zip((source_p, target_p), pairs.lengths(), strict=True)
         ]
         line = (
-            f"{' and '.join(what)} vary from epoch to epoch: {grown[0]} times the "
-            f"source tokens, {grown[1]} times the target tokens"
+            f"{' and '.join(kinds)} vary from epoch to epoch: {growth[0]} times the "
+            f"source tokens, {growth[1]} times the target tokens"
         )
         longer = np.mean((source_p > within.source) | (target_p > within.target))
-        if share := kept / sampled + longer:
+        if share := unvaried / sampled + longer:
             line += f"; {share:.2%} of pairs would be too long or empty, and do not"
         return line
 
@@ -362,7 +364,12 @@ class Variation:
         return min(longest, within.source), min(longest, within.target)
 
     def _vary(
-        self, pairs: Pairs, seed: int, epoch: int, limits: tuple[int, int], part: Part
+        self,
+        pairs: Pairs,
+        seed: int,
+        epoch: int,
+        limits: tuple[int, int],
+        part: LinePart,
     ) -> Varied:
         """Encodes a part as it is in an epoch."""
         before, number_p = part.pairs, part.number_p
@@ -391,10 +398,10 @@ class Variation:
         fits = ~np.array(
             [changed_p[i] and any(map(is_blank, after[i])) for i in new], bool
         )
-        for side, most in zip(encoded, limits, strict=True):
-            fits &= (side.lengths >= 1) & (side.lengths <= most)
+        for side, longest in zip(encoded, limits, strict=True):
+            fits &= (side.lengths >= 1) & (side.lengths <= longest)
         sides = [
-            kept_within(_slice(stored, part.first, len(before)), side, new, fits)
+            kept_within(_slice(stored, part.first_pair, len(before)), side, new, fits)
             for stored, side in zip((pairs.source, pairs.target), encoded, strict=True)
         ]
         return Varied(*sides, int((~fits).sum()))
@@ -403,18 +410,18 @@ class Variation:
 def kept_within(
     stored: Ragged, encoded: Ragged, new: np.ndarray, fits: np.ndarray
 ) -> Ragged:
-    """Replaces the stored sentences of a part by those encoded anew, where they fit.
+    """Replaces stored sentences of a part by newly encoded ones, where these fit.
 
-    There may be fewer of these: `new` are their indices in `stored`.
+    `new` holds the indices in `stored` of the encoded sentences, which may be fewer.
     """
     index_p = len(encoded) + np.arange(len(stored))
     index_p[new[fits]] = np.flatnonzero(fits)
     return take(concatenated([encoded, stored]), index_p)
 
 
-def _slice(sentences: Ragged, first: int, count: int) -> Ragged:
+def _slice(sentences: Ragged, begin: int, count: int) -> Ragged:
     """Some consecutive sentences, without copying them."""
-    offsets = sentences.offsets[first : first + count + 1]
+    offsets = sentences.offsets[begin : begin + count + 1]
     tokens = sentences.tokens[offsets[0] : offsets[-1]]
     return Ragged(tokens, offsets - offsets[0])
 

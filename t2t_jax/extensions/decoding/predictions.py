@@ -50,13 +50,13 @@ def classify(
     ]
 
 
-def check_predicts(members: Sequence[Member], what: str, shown: str, task: str) -> None:
+def check_predicts(members: Sequence[Member], kind: str, name: str, task: str) -> None:
     """Raises UserError if a model predicts something else."""
     for member in members:
-        if member.model.predicts != what:
+        if member.model.predicts != kind:
             raise UserError(
                 f"config.model.kind={member.config.model.kind!r} does not predict "
-                f"{shown}; load the workdir of a run of config.task.kind={task!r}"
+                f"{name}; load the workdir of a run of config.task.kind={task!r}"
             )
 
 
@@ -68,7 +68,7 @@ def check_predicts(members: Sequence[Member], what: str, shown: str, task: str) 
 ANY, BEGINS, CONTINUES = range(3)
 
 
-class AtPlace(NamedTuple):
+class PlacePrediction(NamedTuple):
     """A model's prediction at one position."""
 
     # The most probable tokens, of `ANY`, `BEGINS` and `CONTINUES`.
@@ -77,7 +77,7 @@ class AtPlace(NamedTuple):
     log_prob: float  # that of the token that was hidden
 
 
-class Restored(NamedTuple):
+class RestoredToken(NamedTuple):
     """A hidden token of a line, and the most probable one in its place."""
 
     hidden: str
@@ -125,31 +125,35 @@ def fill(
       reader: encodes the lines. What it cuts off at their end stays unfilled.
     """
     check_predicts(members, "source", "hidden tokens", "masked_language_model")
-    without = [row for row, line in enumerate(lines) if MASK not in line]
-    nothing = f"no {MASK}: there is nothing to fill in"
-    reader.warn(without, len(lines), f" has {nothing}", f"lines have {nothing}")
+    unmasked = [row for row, line in enumerate(lines) if MASK not in line]
+    problem = f"no {MASK}: there is nothing to fill in"
+    reader.warn(unmasked, len(lines), f" has {problem}", f"lines have {problem}")
     mask, rows, places, choices = vocabulary.id_of(MASK), [], [], []
     for source in reader.sources(lines):
-        ids, of_line, choice = [], [], []
+        ids, line_places, choice = [], [], []
         for token in source.ids:
             if token == mask:
                 # In training, the space before a word was hidden with its first token.
                 spaced = bool(ids) and vocabulary.spelling(ids[-1]) == " "
                 ids = ids[:-1] if spaced else ids
                 choice.append(BEGINS if spaced else CONTINUES)
-                of_line.append(len(ids))
+                line_places.append(len(ids))
             ids.append(token)
         rows.append((ids, ids))
-        places.append(of_line)
+        places.append(line_places)
         choices.append(choice)
     predictions = _predict(vocabulary, members, rows, places)
     return [
-        _filled(vocabulary, *of_line)
-        for of_line in zip(lines, predictions, choices, strict=True)
+        _filled(vocabulary, line, line_predictions, choice)
+        for line, line_predictions, choice in zip(
+            lines, predictions, choices, strict=True
+        )
     ]
 
 
-def _filled(vocabulary, line: str, predictions: Sequence[AtPlace], choices) -> Filled:
+def _filled(
+    vocabulary, line: str, predictions: Sequence[PlacePrediction], choices
+) -> Filled:
     best = [
         (p.tokens[choice], float(np.exp(p.log_probs[choice])))
         for p, choice in zip(predictions, choices, strict=True)
@@ -157,8 +161,8 @@ def _filled(vocabulary, line: str, predictions: Sequence[AtPlace], choices) -> F
     pieces = tuple(str(vocabulary.spelling(token)).strip() for token, _ in best)
     parts = line.split(MASK)
     # Masks beyond the longest source are not filled.
-    between = [*pieces, *[MASK] * (len(parts) - 1 - len(pieces)), ""]
-    text = "".join(part + piece for part, piece in zip(parts, between, strict=True))
+    fillings = [*pieces, *[MASK] * (len(parts) - 1 - len(pieces)), ""]
+    text = "".join(part + piece for part, piece in zip(parts, fillings, strict=True))
     return Filled(text, pieces, tuple(p for _, p in best))
 
 
@@ -168,32 +172,34 @@ def restore(
     lines: Sequence[str],
     masking: Masking,
     warn: bool = True,
-) -> list[list[Restored]]:
+) -> list[list[RestoredToken]]:
     """Hides tokens of lines and predicts them; returns those of each line."""
     check_predicts(members, "source", "hidden tokens", "masked_language_model")
     sources = InputReader(vocabulary, members, warn=warn).sources(lines)
     sentences = ragged([source.ids for source in sources])
     every_p = np.arange(len(sources))
-    shown, hidden = masking.masked(sentences, every_p, seed=0, epoch=0)
+    masked_ids, hidden = masking.masked(sentences, every_p, seed=0, epoch=0)
     cuts = sentences.offsets[1:-1]
     rows = [
         (read.tolist(), source.ids)
-        for read, source in zip(np.split(shown, cuts), sources, strict=True)
+        for read, source in zip(np.split(masked_ids, cuts), sources, strict=True)
     ]
-    places = [np.flatnonzero(of_line).tolist() for of_line in np.split(hidden, cuts)]
+    places = [np.flatnonzero(row).tolist() for row in np.split(hidden, cuts)]
     predicted = _predict(vocabulary, members, rows, places)
     piece = vocabulary.piece
     return [
         [
-            Restored(
+            RestoredToken(
                 piece(ids[place]),
                 piece(p.tokens[ANY]),
                 float(np.exp(p.log_probs[ANY])),
                 p.log_prob,
             )
-            for place, p in zip(of_line, predictions, strict=True)
+            for place, p in zip(row_places, predictions, strict=True)
         ]
-        for (_, ids), of_line, predictions in zip(rows, places, predicted, strict=True)
+        for (_, ids), row_places, predictions in zip(
+            rows, places, predicted, strict=True
+        )
     ]
 
 
@@ -202,13 +208,13 @@ def _predict(
     members: Sequence[Member],
     rows: Pairs,
     places: Sequence[Sequence[int]],
-) -> list[list[AtPlace]]:
+) -> list[list[PlacePrediction]]:
     """Predicts tokens of each row at some places.
 
     Args:
       rows: what the model reads, and the tokens that it reports the probability of.
     """
-    table = PieceTable.of(vocabulary)
+    table = PieceTable.from_vocabulary(vocabulary)
     spaced_v, ordinary_v = table.spaced_v, table.ordinary_v
     choices_cv = np.stack(
         [np.ones_like(ordinary_v), spaced_v & ordinary_v, ~spaced_v & ordinary_v]
@@ -224,8 +230,8 @@ def _predict(
     )
     return [
         # An empty line has no outputs.
-        [AtPlace(tuple(a), tuple(b), c) for a, b, c in zip(*outputs, strict=True)]
-        for outputs in (of_row or () for of_row in results)
+        [PlacePrediction(tuple(a), tuple(b), c) for a, b, c in zip(*x, strict=True)]
+        for x in (outputs or () for outputs in results)
     ]
 
 
@@ -248,8 +254,8 @@ def _best_pieces(
         axis=2,
     )
     target_bt1 = batch["target"][..., None]
-    of_best_btc, of_target_bt1 = (
+    best_log_probs_btc, target_log_probs_bt1 = (
         jnp.take_along_axis(log_probs_btv, ids, axis=2)
         for ids in (best_btc, target_bt1)
     )
-    return best_btc, of_best_btc, of_target_bt1[..., 0]
+    return best_btc, best_log_probs_btc, target_log_probs_bt1[..., 0]

@@ -16,17 +16,17 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.search_options import PreservingOptions
-from t2t_jax.extensions.text.formats import Lines, Po, SubRip
+from t2t_jax.decoding.search_options import PreservingOptions, SearchRequest
+from t2t_jax.extensions.text.formats import LineDocument, Po, SubRip
 from t2t_jax.extensions.text.markup import parse
 from t2t_jax.extensions.text.placeholders import (
     Protected,
-    Restored,
+    RestoredText,
     find,
     protect,
     restore,
@@ -48,11 +48,8 @@ from t2t_jax.text.units import (
     units,
 )
 
-if TYPE_CHECKING:  # imports JAX
-    from t2t_jax.decoding.searcher import Request
-
 # Lines whose placeholders are demanded together: each has a table of its own.
-AGAIN = 64
+REPEATED = 64
 LISTED = 20  # numbers of texts in a report
 
 
@@ -61,7 +58,7 @@ class Report:
     """What happened to the markup, placeholders and terms of some texts.
 
     Attributes:
-      markup: counts of `markup.Document.report`.
+      markup: counts of `MarkupDocument.report`.
       placeholders: `asked`, those of all texts; `searched again`, parts of texts in
         which a first search had lost some; `lost` and `repeated` after that.
       lost: the numbers of the texts, from 1, in which one is lost or repeated.
@@ -77,15 +74,16 @@ class Report:
         """The report, for a person; empty if there was nothing to preserve."""
         lines = []
         for name in ("markup", "placeholders"):
-            counts = [f"{n:,} {what}" for what, n in getattr(self, name).items() if n]
+            counts = [f"{n:,} {name}" for name, n in getattr(self, name).items() if n]
             lines += [f"{name}: {', '.join(counts)}"] if counts else []
         if numbers := [*map(str, dict.fromkeys(self.lost))]:
-            more = len(numbers) - LISTED
-            listed = ", ".join(numbers[:LISTED]) + f" and {more:,} more" * (more > 0)
+            unlisted = len(numbers) - LISTED
+            listed = ", ".join(numbers[:LISTED])
+            listed += f" and {unlisted:,} more" if unlisted > 0 else ""
             lines.append(f"placeholders are lost or repeated in: {listed}")
         return lines + (report_lines(self.terms) if self.terms else [])
 
-    def add_placeholders(self, protected: Protected, restored: Restored) -> bool:
+    def add_placeholders(self, protected: Protected, restored: RestoredText) -> bool:
         """Counts placeholders of a segment; returns whether one is lost or repeated."""
         self.placeholders["asked"] += protected.kinds.total()
         self.placeholders["untranslated ICU blocks"] += protected.kinds["icu"]
@@ -115,38 +113,36 @@ class Document(Protocol):
         """Returns the text with translations in place of the segments."""
 
 
-def preserving_options(given: Mapping[str, Any], label: str = "") -> PreservingOptions:
+def preserving_options(values: Mapping[str, Any], label: str = "") -> PreservingOptions:
     """Checks options by name, of which None is the default, and reads terms.
 
     Args:
-      given: as in `PreservingOptions`; `ignored` may also be a list.
+      values: as in `PreservingOptions`; `ignored` may also be a list.
       label: stands before the names in errors, such as "--".
 
     Raises:
       UserError: an option or the file of terms is wrong.
     """
-    given = {name: value for name, value in given.items() if value is not None}
-    terms = given.pop("terms", "")
-    if not isinstance(given.get("ignored", ""), str):
-        given["ignored"] = ",".join(given["ignored"])
-    options = checked_options(PreservingOptions, given, label)
+    values = {name: value for name, value in values.items() if value is not None}
+    terms = values.pop("terms", "")
+    if not isinstance(values.get("ignored", ""), str):
+        values["ignored"] = ",".join(values["ignored"])
+    options = checked_options(PreservingOptions, values, label)
     if isinstance(terms, str | os.PathLike) and terms:
         terms = Terms(str(terms))
     return PreservingOptions(**options, terms=terms)
 
 
-def check_constraints(
-    options: PreservingOptions, prefix: Any, must: Any, must_not: Any
-) -> None:
+def check_constraints(options: PreservingOptions, request: SearchRequest) -> None:
     """Raises UserError for constraints that cannot be divided among parts."""
     if not (options.format or options.markup or options.split):
         return
-    if prefix or must:
+    if request.prefix or request.must:
         raise UserError(
             "prefix and must are of single lines; with markup, split or format "
             "leave them out, or translate the segments by themselves"
         )
-    if any(not isinstance(each, str) for each in must_not or ()):
+    if any(not isinstance(entry, str) for entry in request.must_not or ()):
         raise UserError(
             "must_not: with markup, split or format want phrases for all lines"
         )
@@ -162,8 +158,8 @@ def document_of(text: str, options: PreservingOptions, target: str) -> Document:
         return SubRip(text, inner)
     if options.format == "po":
         # A message may have several lines.
-        return Po(text, target, partial(Lines, inner=inner))
-    return (inner or Lines)(text)
+        return Po(text, target, partial(LineDocument, inner=inner))
+    return (inner or LineDocument)(text)
 
 
 class ModelSupport(NamedTuple):
@@ -185,13 +181,13 @@ class ModelSupport(NamedTuple):
     @classmethod
     def of(cls, data: DataConfig, fits: Callable[[str], bool]) -> "ModelSupport":
         """What the model of a config can take."""
-        known = {*parse_symbols(data.symbols)}
-        symbols = SYMBOLS if {*SYMBOLS} <= known else ()
-        return cls(symbols, {*MARKS} <= known, data.source, data.target, fits)
+        learned = {*parse_symbols(data.symbols)}
+        symbols = SYMBOLS if {*SYMBOLS} <= learned else ()
+        return cls(symbols, {*MARKS} <= learned, data.source, data.target, fits)
 
 
 @dataclasses.dataclass(eq=False)
-class Part:
+class SearchedPart:
     """A part of a segment that is searched by itself.
 
     Attributes:
@@ -213,15 +209,15 @@ class Part:
     translation: Translation | None = None
     aligned: Sequence[Aligned] = ()
 
-    def take(self, other: Translation) -> None:
+    def take(self, translation: Translation) -> None:
         """Takes a translation, unless the one before lacks as few placeholders."""
-        if self.translation is None or len(self.lacks(other)) < len(self.lacks()):
-            self.translation = other
+        if self.translation is None or len(self.lacks(translation)) < len(self.lacks()):
+            self.translation = translation
 
     def lacks(self, translation: Translation | None = None) -> list[str]:
         """The placeholders that the best hypothesis lacks."""
         text = (translation or self.translation).text
-        return [each for each in self.required if each not in text]
+        return [symbol for symbol in self.required if symbol not in text]
 
     def demand_lost(self) -> bool:
         """Demands the placeholders that the translation lacks; false if it has all."""
@@ -229,13 +225,13 @@ class Part:
         self.must = (*self.must, *lost)
         return bool(lost)
 
-    def rank(self, rank: int) -> int:
-        """The rank of a hypothesis that it has: this or the last one."""
+    def clamped(self, rank: int) -> int:
+        """`rank`, or the last rank if there are fewer hypotheses."""
         return min(rank, len(self.translation.hypotheses) - 1)
 
     def hypothesis(self, rank: int) -> Hypothesis:
         """The hypothesis of a rank, or the last one."""
-        return self.translation.hypotheses[self.rank(rank)]
+        return self.translation.hypotheses[self.clamped(rank)]
 
 
 class Segment:
@@ -259,34 +255,38 @@ class Segment:
             self._protected = protect(text, support.symbols)
             self._replaced = self._protected.text
         self._options, self._support = options, support
-        self.parts: list[Part] = []
+        self.parts: list[SearchedPart] = []
         self._number = number
 
     def prepare(self) -> Iterator[None]:
         """Makes the parts, those of a sentence at each step."""
-        options, support, of = self._options, self._support, self._protected
+        options, support, protected = self._options, self._support, self._protected
         mode = options.term_mode or ("soft" if support.shows_terms else "hard")
         hard = options.terms and mode == "hard"
-        expected = {*of.symbols, *of.beyond} if of else {}
+        expected = {*protected.symbols, *protected.beyond} if protected else {}
 
-        def shown(text: str) -> tuple[str, Edits]:
+        def with_terms(text: str) -> tuple[str, Edits]:
             soft = options.terms and mode == "soft"
             return annotate(text, options.terms.matches(text)) if soft else (text, ())
 
         def fits(text: str) -> bool:
-            return support.fits(shown(text)[0])
+            return support.fits(with_terms(text)[0])
 
-        found: Iterable[Sequence[Span]] = [[core(self._replaced)]]
+        sentence_spans: Iterable[Sequence[Span]] = [[core(self._replaced)]]
         if options.split:
-            found = sentences(self._replaced, support.source, fits)
-        for spans in found:
+            sentence_spans = sentences(self._replaced, support.source, fits)
+        for spans in sentence_spans:
             for begin, end in spans:
                 text = self._replaced[begin:end]
                 must = options.terms.phrases(text) if hard else ()
-                own = dict.fromkeys(text[p.begin : p.end] for p in find(text))
-                required = tuple(each for each in own if each in expected)
-                part = Part((begin, end), *shown(text), required, must, self._number)
-                self.parts.append(part)
+                symbols = dict.fromkeys(text[p.begin : p.end] for p in find(text))
+                required = tuple(symbol for symbol in symbols if symbol in expected)
+                line, edits = with_terms(text)
+                self.parts.append(
+                    SearchedPart(
+                        (begin, end), line, edits, required, must, self._number
+                    )
+                )
             yield
 
     def translation(
@@ -298,15 +298,15 @@ class Segment:
           The translation; the units of the segment and of it, if it is `inline`;
           whether a placeholder is lost or repeated.
         """
-        found = [part.hypothesis(rank).text for part in self.parts]
-        text, joined = splice(self._replaced, [part.span for part in self.parts], found)
-        before: Edits = ()
-        after: Edits = ()
+        texts = [part.hypothesis(rank).text for part in self.parts]
+        text, joined = splice(self._replaced, [part.span for part in self.parts], texts)
+        source_edits: Edits = ()
+        target_edits: Edits = ()
         lost = False
         if self._protected:
             restored = restore(text, self._protected)
-            text, after = restored.text, restored.edits
-            before = inverse(self._protected.edits)
+            text, target_edits = restored.text, restored.edits
+            source_edits = inverse(self._protected.edits)
             counted = Report() if report is None else report
             lost = counted.add_placeholders(self._protected, restored)
         terms = self._terms if report is not None else None  # only they take long
@@ -318,20 +318,21 @@ class Segment:
         source, target, links = units(self.text), [], []
         begins, ends = zip(*source, strict=True) if source else ((), ())
         for part, (_, (begin, _)) in zip(self.parts, joined, strict=True):
-            aligned, back = part.aligned[part.rank(rank)], inverse(part.edits)
+            aligned, back = part.aligned[part.clamped(rank)], inverse(part.edits)
             for s, t in aligned.links:
                 span = _moved(map_span(aligned.source[s], back), part.span[0])
-                low, high = map_span(span, before)
-                of_source = range(
+                low, high = map_span(span, source_edits)
+                unit_numbers = range(
                     bisect.bisect_right(ends, low), bisect.bisect_left(begins, high)
                 )
-                links += [(n, len(target) + t) for n in of_source]
-            target += [map_span(_moved(span, begin), after) for span in aligned.target]
+                links += [(n, len(target) + t) for n in unit_numbers]
+            spans = (_moved(span, begin) for span in aligned.target)
+            target += [map_span(span, target_edits) for span in spans]
         return text, Aligned(source, target, links), lost
 
 
-def _moved(span: Span, by: int) -> Span:
-    return span[0] + by, span[1] + by
+def _moved(span: Span, offset: int) -> Span:
+    return span[0] + offset, span[1] + offset
 
 
 class PreparedText:
@@ -361,26 +362,27 @@ class PreparedText:
 
     def prepare(self) -> Iterator[None]:
         """Prepares the segments, a sentence at each step."""
-        for each in zip(self._document.segments, self._document.inline, strict=True):
-            segment = Segment(*each, *self._options, self.number)
+        document = self._document
+        for text, inline in zip(document.segments, document.inline, strict=True):
+            segment = Segment(text, inline, *self._options, self.number)
             self._segments.append(segment)
             yield from segment.prepare()
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SearchedPart]:
         """What is searched; none if the text is refused."""
         segments = () if self.error else self._segments
         return [part for segment in segments for part in segment.parts]
 
-    def take(self, found: Iterator[Translation | UserError]) -> None:
+    def take(self, results: Iterator[Translation | UserError]) -> None:
         """Takes the translation of each part, or why one is refused."""
         for part in self.parts:
-            if isinstance(each := next(found), UserError):
-                self.error = self.error or each
+            if isinstance(result := next(results), UserError):
+                self.error = self.error or result
             else:
-                part.take(each)
+                part.take(result)
 
-    def to_align(self) -> list[tuple[Part, Hypothesis]]:
+    def to_align(self) -> list[tuple[SearchedPart, Hypothesis]]:
         """Parts and hypotheses whose units have to be linked, in order."""
         return [
             (part, hypothesis)
@@ -388,7 +390,7 @@ class PreparedText:
             for hypothesis in part.translation.hypotheses
         ]
 
-    def _inline(self) -> Iterator[Part]:
+    def _inline(self) -> Iterator[SearchedPart]:
         segments = () if self.error else self._segments
         return (p for segment in segments if segment.inline for p in segment.parts)
 
@@ -410,48 +412,48 @@ class PreparedText:
         hypotheses: list[Hypothesis] = []
         for rank in range(max(sizes, default=1)):
             counted = None if rank else report
-            made = [segment.translation(rank, counted) for segment in self._segments]
-            texts, of_units, lost = zip(*made, strict=True) if made else ((), (), ())
-            text = self._document.assemble(texts, of_units)
+            rows = [x.translation(rank, counted) for x in self._segments]
+            texts, aligned_units, lost = zip(*rows, strict=True) if rows else ((),) * 3
+            text = self._document.assemble(texts, aligned_units)
             if counted is not None:
                 report.markup.update(self._document.report)
                 report.lost += [self.number] * any(lost)
-            found = [part.hypothesis(rank) for part in parts]
-            score = sum(each.score for each in found)
-            log_prob = sum(each.log_prob for each in found)
-            ended = all(each.ended for each in found)
+            ranked = [part.hypothesis(rank) for part in parts]
+            score = sum(hypothesis.score for hypothesis in ranked)
+            log_prob = sum(hypothesis.log_prob for hypothesis in ranked)
+            ended = all(hypothesis.ended for hypothesis in ranked)
             hypotheses.append(Hypothesis(text, score, log_prob, ended))
         # What was searched as it is stays as it was found.
         if len(parts) == 1:
-            whole = parts[0].translation.surrounded(self.text)
-            if [*map(str, whole.hypotheses)] == [*map(str, hypotheses)]:
-                return whole
+            translation = parts[0].translation.surrounded(self.text)
+            if [*map(str, translation.hypotheses)] == [*map(str, hypotheses)]:
+                return translation
         cut = sum(part.translation.cut for part in parts)
         # Ranks of several parts may be the same text.
         return Translation(self.text, (*hypotheses,), cut).distinct()
 
 
-class Search(NamedTuple):
+class SearchStep(NamedTuple):
     """Asks for the translation of each part, or why it is refused.
 
     Attributes:
-      again: for want of placeholders, which are demanded now; if one is refused, its
-        first translation stays.
+      is_repeat: some placeholders were lost, and are demanded now; if a part is
+        refused, its first translation stays.
     """
 
-    parts: Sequence[Part]
-    again: bool = False
+    parts: Sequence[SearchedPart]
+    is_repeat: bool = False
 
 
-class Align(NamedTuple):
+class AlignStep(NamedTuple):
     """Asks for the linked units of each pair; a part says which text it is of."""
 
-    pairs: Sequence[tuple[Part, Hypothesis]]
+    pairs: Sequence[tuple[SearchedPart, Hypothesis]]
 
 
 def translated(
     texts: Iterable[PreparedText], report: Report | None = None
-) -> Generator[Search | Align | None, Any, list[Translation | UserError]]:
+) -> Generator[SearchStep | AlignStep | None, Any, list[Translation | UserError]]:
     """Translates texts: prepares, searches, searches again, aligns, finishes.
 
     A generator, so that any kind of search can drive it. It returns the translations of
@@ -461,18 +463,20 @@ def translated(
     for text in texts:
         yield from text.prepare()
         prepared.append(text)
-    found = iter((yield Search([part for text in prepared for part in text.parts])))
+    parts = [part for text in prepared for part in text.parts]
+    results = iter((yield SearchStep(parts)))
     for text in prepared:
-        text.take(found)
+        text.take(results)
     lost = [part for text in prepared for part in text.parts if part.demand_lost()]
     if report is not None:
         report.placeholders["searched again"] += len(lost)
     if lost:
-        for part, other in zip(lost, (yield Search(lost, again=True)), strict=True):
-            if not isinstance(other, UserError):
-                part.take(other)
+        results = yield SearchStep(lost, is_repeat=True)
+        for part, result in zip(lost, results, strict=True):
+            if not isinstance(result, UserError):
+                part.take(result)
     pairs = [pair for text in prepared for pair in text.to_align()]
-    aligned = iter((yield Align(pairs)) if pairs else ())
+    aligned = iter((yield AlignStep(pairs)) if pairs else ())
     translations = []
     for text in prepared:
         translations.append(text.finished(aligned, report))
@@ -489,8 +493,8 @@ def support_of(translator: Any) -> ModelSupport:
 def translate(
     translator: Any,
     texts: Sequence[str],
-    request: "Request",
-    given: Mapping[str, Any],
+    request: SearchRequest,
+    preserved: Mapping[str, Any],
     report: Report | None,
 ) -> list[Translation]:
     """Translates texts, of which something is to be preserved, by a `Translator`."""
@@ -500,37 +504,41 @@ def translate(
     from t2t_jax.decoding.inputs import check_lines
 
     check_lines(texts)
-    options = preserving_options(given)
+    options = preserving_options(preserved)
     report = Report() if report is None else report
-    constraints = request.prefix, request.must, request.must_not
-    check_constraints(options, *constraints)
+    check_constraints(options, request)
     if options.markup:  # before anything is searched
         for member in translator.members:
             alignment.checked_cross_layers(member)
-    first, support = request.first_line, translator.preserving_support
-    wanted = phrases_for_each(request.must, len(texts), "must")
-    lost_before, one_each = len(report.lost), False
+    first_line, support = request.first_line, translator.preserving_support
+    phrases = phrases_for_each(request.must, len(texts), "must")
+    lost_before, undivided = len(report.lost), False
 
-    def search(parts: Sequence[Part], warn: bool) -> list[Translation]:
-        of, must = request, [part.must for part in parts]
-        if one_each:
-            of = request.of_lines([part.number - first for part in parts])
-            must = [(*wanted[part.number - first], *part.must) for part in parts]
-        of = dataclasses.replace(of, must=must if any(must) else (), warn=warn)
+    def search(parts: Sequence[SearchedPart], warn: bool) -> list[Translation]:
+        selected, must = request, [part.must for part in parts]
+        if undivided:
+            rows = [part.number - first_line for part in parts]
+            selected = request.for_lines(rows)
+            must = [
+                (*phrases[row], *part.must)
+                for row, part in zip(rows, parts, strict=True)
+            ]
+        must = must if any(must) else ()
+        selected = dataclasses.replace(selected, must=must, warn=warn)
         lines = [part.line for part in parts]
-        return translator.choice.translate(translator, lines, of)
+        return translator.choice.translate(translator, lines, selected)
 
-    def search_again(parts: Sequence[Part]) -> list:
+    def search_again(parts: Sequence[SearchedPart]) -> list:
         try:
             return search(parts, warn=False)
         except UserError as e:  # one of them cannot be demanded, so each by itself
             if len(parts) == 1:
                 return [e]
-            return [found for part in parts for found in search_again([part])]
+            return [result for part in parts for result in search_again([part])]
 
     prepared = (
         PreparedText(text, number, options, support)
-        for number, text in enumerate(texts, first)
+        for number, text in enumerate(texts, first_line)
     )
     steps, answer = translated(prepared, report), None
     while True:
@@ -540,27 +548,27 @@ def translate(
             translations = end.value
             break
         answer = None
-        if isinstance(step, Align):
-            pairs = [(part.line, found) for part, found in step.pairs]
+        if isinstance(step, AlignStep):
+            pairs = [(part.line, hypothesis) for part, hypothesis in step.pairs]
             answer = translator.align_units(pairs)
-        elif step and step.again:
-            some = chunks(step.parts, AGAIN)
-            answer = [found for parts in some for found in search_again(parts)]
+        elif step and step.is_repeat:
+            parts = chunks(step.parts, REPEATED)
+            answer = [result for chunk in parts for result in search_again(chunk)]
         elif step:
             numbers = [part.number for part in step.parts]
-            one_each = numbers == [*range(first, first + len(texts))]
-            answer = search(step.parts, request.warn and one_each)
-    reader = translator.reader(first, request.warn)
-    if not one_each:
+            undivided = numbers == [*range(first_line, first_line + len(texts))]
+            answer = search(step.parts, request.warn and undivided)
+    reader = translator.reader(first_line, request.warn)
+    if not undivided:
         reader.warn(
-            [row for row, each in enumerate(translations) if each.cut],
+            [row for row, t in enumerate(translations) if t.cut],
             len(texts),
             ": a part is too long for the model, and its end is not translated; "
             "add split=sentences",
             "texts have parts that are too long for the model, and whose ends are "
             "not translated; add split=sentences",
         )
-    rows = [number - first for number in report.lost[lost_before:]]
-    wrong = " a placeholder is lost or comes twice"
-    reader.warn(rows, len(texts), f":{wrong}", f"lines, in which{wrong}")
+    rows = [number - first_line for number in report.lost[lost_before:]]
+    problem = " a placeholder is lost or comes twice"
+    reader.warn(rows, len(texts), f":{problem}", f"lines, in which{problem}")
     return translations

@@ -182,5 +182,5 @@ def capitalized(tree: Tree | str) -> Tree | str:
     """The tree with a capital at the beginning of its first word."""
     if isinstance(tree, str):
         return tree[0].upper() + tree[1:]
-    label, (first, *others) = tree
-    return Tree(label, (capitalized(first), *others))
+    label, (first_child, *children) = tree
+    return Tree(label, (capitalized(first_child), *children))

@@ -25,7 +25,7 @@ from t2t_jax.extensions.grammar.choices import CONJUNCTIONS
 from t2t_jax.extensions.grammar.clauses import PRONOUNS
 from t2t_jax.extensions.grammar.dice import Dice, digest
 from t2t_jax.extensions.grammar.german import DETERMINERS, ENDINGS
-from t2t_jax.extensions.grammar.sentences import Sentence, Writer
+from t2t_jax.extensions.grammar.sentences import Sentence, SentenceWriter
 from t2t_jax.extensions.grammar.trees import Tree
 from t2t_jax.io.errors import UserError, did_you_mean
 
@@ -64,29 +64,29 @@ def _belongs(split: str, sentence: Sentence) -> bool:
         return False
     if split == "agreement" and not sentence.apart:
         return False
-    long = len(sentence.english.split()) > LONGEST
-    if long or split in ("long", "unseen"):
-        return long == (split == "long")
+    is_long = len(sentence.english.split()) > LONGEST
+    if is_long or split in ("long", "unseen"):
+        return is_long == (split == "long")
     return split == BUCKETS.get(digest(sentence.english) % 40, "train")
 
 
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
     """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
-    writer = Writer(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    writer = SentenceWriter(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
     # The special splits ask one question each; unknown words would be another.
     vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
-    seen = set()
+    drawn = set()
     while True:
         sentence = writer.finished("chain") if split == "long" else writer.draw()
-        if not _belongs(split, sentence) or sentence.english in seen:
+        if not _belongs(split, sentence) or sentence.english in drawn:
             continue
         if (
             vocabulary
             and not words(f"{sentence.english} {sentence.german}") <= vocabulary
         ):
             continue
-        seen.add(sentence.english)
+        drawn.add(sentence.english)
         yield sentence
 
 
@@ -125,10 +125,10 @@ def sentences(
     return itertools.islice(_draw(split, seed), _count(split, count))
 
 
-def check_split(split: str, place: str) -> None:
-    """Raises UserError if the split that a place names does not exist."""
+def check_split(split: str, spec: str) -> None:
+    """Raises UserError if the split that a spec names does not exist."""
     if split not in SIZES:
-        raise UserError(f"{place}: no such split" + did_you_mean(split, SPLITS))
+        raise UserError(f"{spec}: no such split" + did_you_mean(split, SPLITS))
 
 
 def _count(split: str, count: int | None) -> int:

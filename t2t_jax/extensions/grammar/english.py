@@ -109,8 +109,8 @@ def english_verb(clause: Clause) -> tuple[list[Node], list[Node]]:
     finite = "VBD" if past else "VBZ" if third else "VBP"
     base = "VB" + frame, forms["base"]
     # A question for the subject needs no *do*: "Who sleeps?".
-    asked = clause.question is not None and clause.gap != "subject"
-    needs_do = clause.negated or asked
+    asks = clause.question is not None and clause.gap != "subject"
+    needs_do = clause.negated or asks
     if tense == "infinitive":
         return [("TO", "to")], [base]
     if tense == "perfect":
@@ -138,18 +138,18 @@ def english_modal(clause: Clause, finite: str, needs_do: bool, base: Node):
     """Conjugates a modal verb, followed by the base form of the verb after it."""
     modal, third = clause.modal.english, finite == "VBZ"
     words = modal["past" if clause.modal_past else "third" if third else "others"]
-    to = [("TO", "to"), base]
+    to_infinitive = [("TO", "to"), base]
     if clause.modal_past and clause.modal.do:
         finite = "VBD"
     if clause.modal.do and needs_do:
         do = "did" if clause.modal_past else "does" if third else "do"
-        return [(finite + "-do", do)], [("VB-want", modal["others"][0]), *to]
+        return [(finite + "-do", do)], [("VB-want", modal["others"][0]), *to_infinitive]
     if clause.modal.do:
-        return [], [(finite + "-want", words[0]), *to]
+        return [], [(finite + "-want", words[0]), *to_infinitive]
     if words == ("had", "to"):
-        return [("VBD-want", "had")], to
+        return [("VBD-want", "had")], to_infinitive
     if len(words) > 1:  # would like to
-        return [("MD-would", words[0])], [("VB-want", words[1]), *to]
+        return [("MD-would", words[0])], [("VB-want", words[1]), *to_infinitive]
     return [("MD", words[0])], [base]
 
 
@@ -164,9 +164,9 @@ def english_objects(clause: Clause) -> list[Node]:
     if verb.frame == "ditransitive, to":
         if not (dative or gap == "dative"):
             return objects
-        to = [("IN", "to"), dative] if dative else [("IN", "to")]
-        to = "PP-object" if dative else "PP-object-gap", to
-        return [accusative, to] if accusative else [to]
+        recipient = [("IN", "to"), dative] if dative else [("IN", "to")]
+        recipient = "PP-object" if dative else "PP-object-gap", recipient
+        return [accusative, recipient] if accusative else [recipient]
     if clause.complement and gap != "complement":
         objects.append(english_phrase(clause.complement.phrase))
     if not verb.particle:
@@ -192,7 +192,7 @@ def verb_phrase(forms: list[Node], inner: list[Node], mark: str) -> list[Node]:
 
 def english(clause: Clause) -> Node:
     """The tree of a clause, without the conjunction or pronoun before it."""
-    gap, asked = clause.gap, clause.question is not None
+    gap, asks = clause.gap, clause.question is not None
     mark = "-gap" if gap and gap != "subject" else ""
     auxiliary, forms = english_verb(clause)
     adverb = time_phrase(clause.adverb, 0, TIME_TAGS, "RB-time")
@@ -218,25 +218,25 @@ def english(clause: Clause) -> Node:
     if clause.tense == "infinitive":
         ((label, inner),) = verb_phrase([*auxiliary, *forms], inner, mark)
         return Label(label, clause), inner
-    if asked and gap != "subject":
+    if asks and gap != "subject":
         subject = english_phrase(clause.subject, "subject")
         # The auxiliary of a question agrees with the subject after it.
         inner = verb_phrase(forms, inner, mark)
         inner = [*auxiliary, subject, *negation, *middle, *inner]
         return english_question(clause, (Label("SQ" + mark, clause), inner))
-    label, before = "VP-" + clause.subject.person + mark, []
+    label, before_verb = "VP-" + clause.subject.person + mark, []
     if auxiliary:
         inner = [*auxiliary, *negation, *middle, *verb_phrase(forms, inner, mark)]
     else:
-        inner, before = [forms[0], *verb_phrase(forms[1:], inner, mark)], middle
+        inner, before_verb = [forms[0], *verb_phrase(forms[1:], inner, mark)], middle
     if gap == "subject":
         # Only a verb phrase: the subject is the pronoun before the clause.
-        mark = f"S{'Q' * asked}-{clause.subject.person}"
-        tree = Label(mark, clause), [*before, (label, inner)]
-        return english_question(clause, tree) if asked else tree
+        mark = f"S{'Q' * asks}-{clause.subject.person}"
+        tree = Label(mark, clause), [*before_verb, (label, inner)]
+        return english_question(clause, tree) if asks else tree
     front = adverb if clause.position == "front" else []
     subject = english_phrase(clause.subject, "subject")
-    return Label("S" + mark, clause), [*front, subject, *before, (label, inner)]
+    return Label("S" + mark, clause), [*front, subject, *before_verb, (label, inner)]
 
 
 def english_question(clause: Clause, tree: Node) -> Node:

@@ -90,8 +90,8 @@ TIME_TAGS |= dict.fromkeys(("letzte", "letztes", "nächste"), "ADJA")
 def ending(table: str, gender: str, number: str, case: str) -> str:
     """The ending in one cell of `ENDINGS`."""
     column = 3 if number == "plural" else "mfn".index(gender)
-    of_case = ENDINGS[table].split(" | ")[CASES.index(case)]
-    return of_case.split()[column].strip("-")
+    case_row = ENDINGS[table].split(" | ")[CASES.index(case)]
+    return case_row.split()[column].strip("-")
 
 
 def gender_of(phrase: Phrase) -> str:
@@ -138,8 +138,8 @@ def german_phrase(phrase: Phrase, case: str, negated: bool = False) -> Node:
         return label, [(f"{tag}-{mark}", word)]
     if isinstance(head, str):
         return label, [("NE", cities.get(head, head))]
-    said = phrase._replace(determiner="no") if negated else phrase
-    nodes, table = german_determiner(said, case)
+    determined = phrase._replace(determiner="no") if negated else phrase
+    nodes, table = german_determiner(determined, case)
     if phrase.adjective:
         suffix = ending(table, head.gender, phrase.number, case)
         nodes.append(("ADJA-" + suffix, phrase.adjective.stem + suffix))
@@ -248,31 +248,31 @@ def german_middle(clause: Clause) -> tuple[list[Node], Phrase | None, bool]:
     objects = [(p, case) for case, p in roles.items() if p and case != clause.gap]
     nodes = [german_phrase(p, case) for p, case in objects if p.pronoun]
     nodes += time_phrase(clause.adverb, 1, TIME_TAGS, "ADV")
-    negate, last, ends = clause.negated, None, 0
-    # negate: no word has negated it yet; ends: the number of nodes up to `last`
+    negate, last_phrase, ends = clause.negated, None, 0
+    # negate: no word has negated it yet; ends: the number of nodes up to `last_phrase`
     for phrase, case in objects:
         if not phrase.pronoun:
             indefinite = phrase.determiner in ("", "a") and not phrase.owner
             kein = negate and indefinite and isinstance(phrase.head, Noun)
             nodes.append(german_phrase(phrase, case, kein))
             negate = negate and not kein
-            last, ends = phrase, len(nodes)
+            last_phrase, ends = phrase, len(nodes)
     predicate = clause.predicate
     kein = negate and isinstance(predicate, Phrase) and predicate.determiner == "a"
     negate = negate and not kein
     nodes += [("PTKNEG", "nicht")] if negate else []
     if clause.complement and clause.gap != "complement":
         nodes.append(german_adjunct(clause.complement, "PP-object"))
-        last, ends = clause.complement.phrase, len(nodes)
+        last_phrase, ends = clause.complement.phrase, len(nodes)
     for adjunct in clause.adjuncts:
         nodes.append(german_adjunct(adjunct))
     if isinstance(predicate, Phrase):
         nodes.append(german_phrase(predicate, "nominative", kein))
-        last, ends = predicate, len(nodes)
+        last_phrase, ends = predicate, len(nodes)
     elif predicate:
         very = [("PTKIFG", "sehr")] * clause.very
         nodes.append(("ADJP", [*very, ("ADJD", predicate.german)]))
-    return nodes, last, ends == len(nodes)
+    return nodes, last_phrase, ends == len(nodes)
 
 
 def german(clause: Clause, order: str) -> Node:
@@ -284,23 +284,25 @@ def german(clause: Clause, order: str) -> Node:
         "last" (dependent clauses). An adverb in front of a statement sends the subject
         behind the verb: *Heute kauft der Mann ein Buch*.
     """
-    asked = clause.question is not None
+    asks = clause.question is not None
     finite, closing = german_verb(clause)
-    front, said = [], clause
+    front, without_front = [], clause
     if order == "second" and clause.position == "front" and clause.adverb:
         front = time_phrase(clause.adverb, 1, TIME_TAGS, "ADV")
-        said = dataclasses.replace(clause, adverb=None)  # not in the middle again
-    middle, last, ends = german_middle(said)
-    after = []
-    if last and last.relative:
+        without_front = dataclasses.replace(
+            clause, adverb=None
+        )  # not in the middle again
+    middle, last_phrase, ends = german_middle(without_front)
+    trailing = []
+    if last_phrase and last_phrase.relative:
         if ends and not closing and order != "last":
-            middle[-1] = with_relative(last, middle[-1])
+            middle[-1] = with_relative(last_phrase, middle[-1])
         else:
-            after = german_relative(last)
+            trailing = german_relative(last_phrase)
     if clause.dependent:
         _, conjunction, dependent = clause.dependent
         tree = german_dependent(conjunction, german(dependent, "last"))
-        after = [*after, COMMA, tree, COMMA]
+        trailing = [*trailing, COMMA, tree, COMMA]
     subject = german_subject(clause)
     mark = german_mark(clause, order)
     prefix = closing and closing[0][0] == "PTKVZ"
@@ -311,28 +313,28 @@ def german(clause: Clause, order: str) -> Node:
             *subject,
             *german_verb_phrase(middle, closing, []),
             *([finite] if finite[1] else []),
-            *after,
+            *trailing,
         ]
     if prefix:
-        rest = [*middle, *closing, *after]
+        predicate = [*middle, *closing, *trailing]
     else:
-        rest = german_verb_phrase(middle, closing, after)
-    if asked:
-        tree = Label("SQ" + mark, clause), [finite, *subject, *rest]
+        predicate = german_verb_phrase(middle, closing, trailing)
+    if asks:
+        tree = Label("SQ" + mark, clause), [finite, *subject, *predicate]
         return german_question(clause, tree)
     if order == "second" and not front:
-        return Label("S", clause), [*subject, finite, *rest]
-    return Label("S", clause), [*front, finite, *subject, *rest]
+        return Label("S", clause), [*subject, finite, *predicate]
+    return Label("S", clause), [*front, finite, *subject, *predicate]
 
 
-def german_verb_phrase(middle, closing, after) -> list[Node]:
+def german_verb_phrase(middle, closing, trailing) -> list[Node]:
     """The nodes of a clause behind its finite verb, in a VP if verb forms close it."""
     if not closing:
-        return [*middle, *after]
+        return [*middle, *trailing]
     # What the finite verb selects: an infinitive, or the participle with its auxiliary.
     tag = closing[-1][0].split("-")
     label = f"VP-{tag[1]}" if tag[0] == "VVPP" else f"VP-{tag[0][2:]}"
-    return [(label, [*middle, *closing, *after])]
+    return [(label, [*middle, *closing, *trailing])]
 
 
 def german_subject(clause: Clause) -> list[Node]:

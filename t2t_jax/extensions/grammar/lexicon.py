@@ -467,8 +467,8 @@ def _s(word: str) -> str:
 def _doubles(word: str) -> bool:
     """True if the last consonant doubles: running, but opening and waiting."""
     vowels = [letter in "aeiou" for letter in word]
-    one = vowels[-3:] == [False, True, False] and sum(vowels) == 1
-    return one and word[-1] not in "wy"
+    one_syllable = vowels[-3:] == [False, True, False] and sum(vowels) == 1
+    return one_syllable and word[-1] not in "wy"
 
 
 def _ed(word: str) -> str:
@@ -532,7 +532,7 @@ def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
     infinitive, third, past, participle = german
     prefix, _, infinitive = infinitive.rpartition("+")
     # The first person is the stem with -e, but for these.
-    first = {"lächeln": "lächle", "füttern": "füttere", "wissen": "weiß"}
+    first_person = {"lächeln": "lächle", "füttern": "füttere", "wissen": "weiß"}
     return Verb(
         frame=frame,
         english={name: form for name, form in forms.items() if form != "-"},
@@ -542,7 +542,7 @@ def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
         german={
             "infinitive": prefix + infinitive,
             "zu": f"{prefix}zu{infinitive}" if prefix else f"zu {infinitive}",
-            "first": first.get(infinitive, infinitive.removesuffix("en") + "e"),
+            "first": first_person.get(infinitive, infinitive.removesuffix("en") + "e"),
             "third": third,
             "plural": infinitive,
             "past": past,
@@ -573,15 +573,15 @@ def _modals() -> list[Modal]:
 
 nouns, modals = _nouns(), _modals()
 adjectives = [
-    Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(of))
-    for (english,), (german, *stem), of in rows(ADJECTIVES)
+    Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(groups))
+    for (english,), (german, *stem), groups in rows(ADJECTIVES)
 ]
 verbs = [_verb(frame, *row) for frame, table in VERBS.items() for row in rows(table)]
 verbs += [
     _verb("prepositional", english, german, objects, preposition=preposition)
     for english, german, preposition, objects in rows(PREPOSITIONAL)
 ]
-adverbs = {when: entries(table) for when, table in ADVERBS.items()}
+adverbs = {kind: entries(table) for kind, table in ADVERBS.items()}
 cities, numerals = dict(entries(CITIES)), dict(entries(NUMERALS))
 names = " ".join(NAMES.values()).split()
 be = _verb("be", ["be"], ["sein", "ist", "war", "*gewesen"])

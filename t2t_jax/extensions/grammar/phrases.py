@@ -127,21 +127,21 @@ class PhraseWriter:
         adjective = self.adjective(noun) if dice.chance(0.25) else None
         phrase = Phrase(noun, "singular", determiner, adjective=adjective)
         prepositions = lexicon.PLACE_PREPOSITIONS.get(noun.english, "in in in aus")
-        rest_en, rest, goal, origin = prepositions.split()
+        stay_en, stay, goal, origin = prepositions.split()
         if kind == "goal":
             # German "in" has the accusative for a direction, the dative for a place.
             case = "accusative" if goal == "in" else "dative"
             return Adjunct("to", goal, case, phrase)
         if kind == "origin":
             return Adjunct("from", origin, "dative", phrase)
-        return Adjunct(rest_en, rest, "dative", phrase)
+        return Adjunct(stay_en, stay, "dative", phrase)
 
     def city(self, goal: bool) -> Adjunct:
         """Draws a city: in Berlin, or to Berlin if it is the goal."""
         city = Phrase(self.dice.pick(list(lexicon.cities)))
         return Adjunct("to" if goal else "in", "nach" if goal else "in", "dative", city)
 
-    def company(self, with_: str, mit: str, case: str) -> Adjunct:
+    def company(self, english: str, german: str, case: str) -> Adjunct:
         """Draws a person after the given English and German preposition."""
         person = self.phrase(choices.PERSON, "dative", plain=True)
-        return Adjunct(with_, mit, case, person)
+        return Adjunct(english, german, case, person)

@@ -28,11 +28,11 @@ from t2t_jax.extensions.grammar.trees import Label, Tree
 
 # Functions that put a meaning into English and German words. They are called only for
 # sentences that a split keeps, because most of what is drawn is rejected.
-Words = Callable[[], Node]
-Pair = tuple[Words, Words]
+WordMaker = Callable[[], Node]
+Wording = tuple[WordMaker, WordMaker]
 
 
-class Writer(PhraseWriter):
+class SentenceWriter(PhraseWriter):
     """Draws clauses and sentences.
 
     Args:
@@ -191,10 +191,10 @@ class Writer(PhraseWriter):
             return clause
         pairs_before = len(self.pairs_used)
         adjective = self.adjective(noun) if noun else dice.pick(choices.PERSONAL)
-        first = subject.adjective
-        clash = (first and not person) or first == adjective
-        if first and adjective:
-            clash |= {first.english, adjective.english} in choices.OPPOSITES
+        attribute = subject.adjective
+        clash = (attribute and not person) or attribute == adjective
+        if attribute and adjective:
+            clash |= {attribute.english, adjective.english} in choices.OPPOSITES
         if adjective is None or clash:
             self.pairs_used = self.pairs_used[:pairs_before]
             clause.adjuncts = [self.place("rest")]
@@ -213,10 +213,10 @@ class Writer(PhraseWriter):
         if adjective:
             self.pairs_used.append((adjective.english, noun.english))
         article = self.dice.weigh("a 60 my 10 his 8 her 8 our 8 their 8")
-        thing = Phrase(noun, determiner=article, adjective=adjective)
+        named = Phrase(noun, determiner=article, adjective=adjective)
         negated = self.dice.chance(0.15)
         tense = "past" if self.dice.chance(0.2) else "present"
-        return Clause(Phrase("this"), be, tense, negated=negated, predicate=thing)
+        return Clause(Phrase("this"), be, tense, negated=negated, predicate=named)
 
     # ------------------------------------------------------------ relative clauses
 
@@ -293,17 +293,17 @@ class Writer(PhraseWriter):
         self.relate(clause)
         return clause
 
-    def simple(self) -> Pair:
+    def simple(self) -> Wording:
         """Draws one main clause."""
         clause = self.naming() if self.dice.chance(0.2) else self.main()
         return self.statement(clause)
 
-    def statement(self, clause: Clause) -> Pair:
+    def statement(self, clause: Clause) -> Wording:
         """A main clause in both languages."""
         self.apart |= stands_apart(clause)
         return in_both(clause, "second")
 
-    def complex(self) -> Pair:
+    def complex(self) -> Wording:
         """Draws a main clause and one with a conjunction, which may come first."""
         dice = self.dice
         joint, german_joint, tense, inner_tense = dice.pick(choices.CONJUNCTIONS)
@@ -311,8 +311,8 @@ class Writer(PhraseWriter):
         if main.modal_past:  # the dependent clause is in the present
             main.modal_past = False
             main.adverb = None
-        first = dice.chance(0.35)  # the dependent clause comes first
-        if first and main.position == "front":
+        leads = dice.chance(0.35)  # the dependent clause comes first
+        if leads and main.position == "front":
             main.adverb = None
         if joint in ("while", "before"):
             main.negated = False
@@ -332,7 +332,7 @@ class Writer(PhraseWriter):
             inner.negated, inner.adverb = False, None
         if pronoun is None:
             self.relate(inner)
-        if first and pronoun:  # the noun comes first, the pronoun after
+        if leads and pronoun:  # the noun comes first, the pronoun after
             inner.subject, main.subject = main.subject, inner.subject
         self.apart |= stands_apart(main)
         comma = (Label(",", inner), ",")  # that both languages have
@@ -340,13 +340,13 @@ class Writer(PhraseWriter):
         def in_english() -> Node:
             label, outer = english(main)
             dependent = english_dependent(joint, english(inner))
-            return label, [dependent, comma, *outer] if first else [*outer, dependent]
+            return label, [dependent, comma, *outer] if leads else [*outer, dependent]
 
         def in_german() -> Node:
             # After a dependent clause the main clause begins with its verb.
-            label, outer = german(main, "first" if first else "second")
+            label, outer = german(main, "first" if leads else "second")
             dependent = german_dependent(german_joint, german(inner, "last"))
-            if first:
+            if leads:
                 return label, [dependent, comma, *outer]
             return label, [*outer, COMMA, dependent, COMMA]
 
@@ -371,7 +371,7 @@ class Writer(PhraseWriter):
         group = phrase.head.groups & {"he", "she"}
         return Phrase(min(group)) if group else None
 
-    def reported(self) -> Pair:
+    def reported(self) -> Wording:
         """Draws "Anna thinks that ...", or "he does not know whether ..."."""
         dice = self.dice
         verb = dice.pick(choices.CLAUSE_VERBS)
@@ -394,7 +394,7 @@ class Writer(PhraseWriter):
         clause.dependent = (*conjunction, inner)
         return self.statement(clause)
 
-    def purpose(self) -> Pair:
+    def purpose(self) -> Wording:
         """Draws a sentence such as "He goes to the market to buy apples"."""
         verb = self.dice.pick([v for v in lexicon.verbs if v.frame == "goal"])
         clause = Clause(None, verb, self.dice.weigh(choices.TENSES))
@@ -410,7 +410,7 @@ class Writer(PhraseWriter):
         clause.dependent = ("", "um", self.clause("infinitive"))
         return self.statement(clause)
 
-    def question(self) -> Pair:
+    def question(self) -> Wording:
         """Draws a question: yes or no, why, when, or for the subject or an object."""
         dice = self.dice
         if dice.chance(0.2):
@@ -424,13 +424,13 @@ class Writer(PhraseWriter):
             self.start_again()
             clause = self.clause(plain=True)
         clause.position = "end" if clause.position == "front" else clause.position
-        yes_or_no, why, when = ("", ""), ("why", "warum"), ("when", "wann")
-        opener = dice.pick((yes_or_no, yes_or_no, why, when, None))
+        yes_or_no, reason, moment = ("", ""), ("why", "warum"), ("when", "wann")
+        opener = dice.pick((yes_or_no, yes_or_no, reason, moment, None))
         if opener is None:
-            return self.who(clause)
-        if opener == when:
+            return self.ask_for_role(clause)
+        if opener == moment:
             clause.adverb = None  # the time is what is asked for
-        clause.question = why if opener == when and clause.verb.state else opener
+        clause.question = reason if opener == moment and clause.verb.state else opener
         return in_both(clause, "first")
 
     def start_again(self) -> None:
@@ -438,17 +438,17 @@ class Writer(PhraseWriter):
         self.pairs_used.clear()
         self.heads.clear()
 
-    def who(self, clause: Clause) -> Pair:
+    def ask_for_role(self, clause: Clause) -> Wording:
         """Turns a clause into a question for its subject or for an object."""
         person = "person" in clause.verb.subjects
         roles = [role for role in ("accusative", "dative") if getattr(clause, role)]
         if not roles or self.dice.chance(0.5):
             # The question is for the subject. It needs no form of "do".
             self.forget(clause.subject)
-            asked = Phrase("who" if person else "what")
-            pronoun = PRONOUNS[asked.head][1].split()[0]
-            clause.subject, clause.gap = asked, "subject"
-            clause.question = (asked.head, pronoun)
+            interrogative = Phrase("who" if person else "what")
+            pronoun = PRONOUNS[interrogative.head][1].split()[0]
+            clause.subject, clause.gap = interrogative, "subject"
+            clause.question = (interrogative.head, pronoun)
             return in_both(clause, "first")
         role = roles[-1]
         phrase = getattr(clause, role)
@@ -467,14 +467,14 @@ class Writer(PhraseWriter):
             name = phrase.head.english
             self.pairs_used = [pair for pair in self.pairs_used if pair[1] != name]
 
-    def coordinated(self) -> Pair:
+    def coordinated(self) -> Wording:
         """Draws two main clauses joined by "and" or "but"."""
         tense = self.dice.weigh("present 5 past 4 perfect 2 future 1")
         left, right = self.main(tense), self.main(tense)
         joint = self.dice.pick(choices.JOINTS)
         return joined(self.statement(left), joint, self.statement(right))
 
-    def chain(self) -> Pair:
+    def chain(self) -> Wording:
         """Joins two sentences of several clauses into one, for the split "long"."""
         kinds = (self.complex, self.reported, self.coordinated)
         left, right = self.dice.pick(kinds)(), self.dice.pick(kinds)()
@@ -493,12 +493,12 @@ class Writer(PhraseWriter):
         return Sentence(words, end, tuple(self.pairs_used), self.apart)
 
 
-def in_both(clause: Clause, order: str) -> Pair:
+def in_both(clause: Clause, order: str) -> Wording:
     """A clause in both languages; the German verb is "first" or "second"."""
     return partial(english, clause), partial(german, clause, order)
 
 
-def joined(left: Pair, joint: tuple[str, str], right: Pair) -> Pair:
+def joined(left: Wording, joint: tuple[str, str], right: Wording) -> Wording:
     """Joins two sentences by an (English, German) conjunction."""
     label, comma = Label("S", left), (Label(",", left), ",")
     return (
@@ -516,7 +516,7 @@ class Sentence:
       apart: True if words that must agree stand on both sides of a relative clause.
     """
 
-    def __init__(self, words: Pair, end: str, pairs, apart: bool):
+    def __init__(self, words: Wording, end: str, pairs, apart: bool):
         self._words, self._end = words, end
         self._english_line = ""
         self.pairs: tuple[tuple[str, str], ...] = pairs
@@ -559,13 +559,13 @@ def stands_apart(clause: Clause) -> bool:
     if phrase is None or phrase.relative is None:
         return False
     inner = phrase.relative
-    others = {
+    other_roles = {
         role: getattr(inner, role) for role in ("subject", "accusative", "dative")
     }
-    others["complement"] = inner.complement and inner.complement.phrase
-    del others[inner.gap]  # the noun itself, for which the pronoun stands
+    other_roles["complement"] = inner.complement and inner.complement.phrase
+    del other_roles[inner.gap]  # the noun itself, for which the pronoun stands
     plural = phrase.number == "plural"
-    if any(p and (p.person == "plural") != plural for p in others.values()):
+    if any(p and (p.person == "plural") != plural for p in other_roles.values()):
         return True
     # A fronted adverb sends the subject, with its relative clause, behind the verb.
     fronted = clause.adverb is not None and clause.position == "front"

@@ -20,9 +20,9 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.parts import States, tokens_at_step, windows
 from t2t_jax.model.architecture import POSITION_FIELDS, TRANSFORMER_FIELDS, Architecture
 from t2t_jax.model.attention import NO_POSITION
-from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -33,7 +33,6 @@ from t2t_jax.model.layers import (
     named,
     rematerialized,
     weight,
-    windows,
 )
 from t2t_jax.model.mask import Tokens
 from t2t_jax.model.products import product
@@ -65,10 +64,10 @@ class Block(nnx.Module):
         self, x_btd: Array, segment_bt: Array, rng: DropoutRng | None, *, last_tap: int
     ) -> Array:
         """Returns the block's outputs; the last tap is `last_tap` * dilation away."""
-        first = last_tap - (self.kernel - 1)
-        offsets = [tap * self.dilation for tap in range(first, last_tap + 1)]
+        first_tap = last_tap - (self.kernel - 1)
+        offsets = [tap * self.dilation for tap in range(first_tap, last_tap + 1)]
         y_bth = self.convolved(x_btd)
-        return self.after(x_btd, windows(y_bth, segment_bt, tuple(offsets)), rng)
+        return self.outputs(x_btd, windows(y_bth, segment_bt, tuple(offsets)), rng)
 
     def convolved(self, x_btd: Array) -> Array:
         """Returns the input of the convolution."""
@@ -76,7 +75,7 @@ class Block(nnx.Module):
         y_bth = linear(x_btd, self.inner, "hidden", self.inner_bias)
         return jax.nn.relu(self.norm2(y_bth))
 
-    def after(self, x_btd: Array, y_btkh: Array, rng: DropoutRng | None) -> Array:
+    def outputs(self, x_btd: Array, y_btkh: Array, rng: DropoutRng | None) -> Array:
         """Convolves windows of `convolved`; adds the result to the block's input."""
         dtype = x_btd.dtype
         y_bth = product("btkh,khe->bte", y_btkh, self.conv)
@@ -142,8 +141,8 @@ class ByteNet(Architecture):
         unfold = Fraction(str(self.options.bytenet_unfold))
         extra, longest = self.options.bytenet_extra, source_bs.shape[1]
         columns = [math.ceil(unfold * n + extra) for n in range(longest + 1)]
-        more = (0, 0), (0, columns[-1] - longest), (0, 0)
-        x_bcd = jnp.pad(jnp.where(real_bs[..., None], x_bsd, 0.0), more)
+        pad_widths = (0, 0), (0, columns[-1] - longest), (0, 0)
+        x_bcd = jnp.pad(jnp.where(real_bs[..., None], x_bsd, 0.0), pad_widths)
         columns_b = jnp.asarray(np.array(columns, np.int32))[real_bs.sum(1)]
         inside_bc = jnp.arange(columns[-1]) < columns_b[:, None]
         # What is outside of a source is another segment, which it does not see.
@@ -181,15 +180,15 @@ class ByteNet(Architecture):
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         column_b1d = jax.lax.dynamic_slice_in_dim(memory, position, 1, axis=1)
         x_bnd += jnp.where(position < memory.shape[1], column_b1d, 0.0)
-        kept = []
+        states = []
         for block, recent_bnmh in zip(self.decoder, cache.arrays, strict=True):
             # The last inputs of the convolution; the oldest one leaves.
             newest_bn1h = block.convolved(x_bnd)[:, :, None]
             inputs_bnmh = jnp.concatenate([recent_bnmh, newest_bn1h], axis=2)
-            x_bnd = block.after(x_bnd, inputs_bnmh[:, :, :: block.dilation], None)
-            kept.append(inputs_bnmh[:, :, 1:])
-        return self._final(x_bnd), dataclasses.replace(cache, arrays=kept)
+            x_bnd = block.outputs(x_bnd, inputs_bnmh[:, :, :: block.dilation], None)
+            states.append(inputs_bnmh[:, :, 1:])
+        return self._final(x_bnd), dataclasses.replace(cache, arrays=states)

@@ -18,9 +18,9 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.parts import States, single_head, tokens_at_step, windows
 from t2t_jax.model.architecture import NORM_FIELDS, TRANSFORMER_FIELDS, Architecture
-from t2t_jax.model.attention import LayerTrace, single_head
-from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.attention import LayerTrace
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     DropoutRng,
@@ -30,7 +30,6 @@ from t2t_jax.model.layers import (
     named,
     rematerialized,
     times,
-    windows,
 )
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.model.positions import Learned
@@ -99,7 +98,7 @@ class Convolution(Linear):
         value_btd, gate_btd = jnp.split(super().__call__(window_btkd), 2, axis=-1)
         return value_btd * jax.nn.sigmoid(gate_btd)
 
-    def over(
+    def convolve_rows(
         self, x_btd: Array, segment_bt: Array, rng: DropoutRng | None, *, back: int
     ) -> Array:
         """Convolves whole rows, [b, t, d]; the first tap is `back` tokens before."""
@@ -107,7 +106,7 @@ class Convolution(Linear):
         return self(windows(x_btd, segment_bt, tuple(range(-back, self.taps - back))))
 
 
-class Source(NamedTuple):
+class AttendedSource(NamedTuple):
     """The source as the decoder attends to it, in all layers alike (section 3.3)."""
 
     key_bsd: Array  # the encoder's output z
@@ -127,7 +126,7 @@ class DecoderLayer(nnx.Module):
         self,
         x_btd: Array,
         g_btd: Array,
-        source: Source,
+        source: AttendedSource,
         at: Tokens,
         rng: DropoutRng | None = None,
         trace: LayerTrace | None = None,
@@ -144,7 +143,7 @@ class DecoderLayer(nnx.Module):
         """
         if window_btkd is None:
             back = self.conv.taps - 1  # the last tap is the token itself
-            h_btd = self.conv.over(x_btd, at.segment, rng, back=back)
+            h_btd = self.conv.convolve_rows(x_btd, at.segment, rng, back=back)
         else:
             h_btd = self.conv(window_btkd)
         mask = Mask(at, source.at)
@@ -184,13 +183,13 @@ class ConvS2S(Architecture):
         )
         self.encoder_positions = Learned(config, False, named(rng, "encoder_positions"))
         self.decoder_positions = Learned(config, True, named(rng, "decoder_positions"))
-        kept = 1 - config.dropout  # of the embeddings
-        self.encoder_in = _square(config, named(rng, "encoder_in"), kept)
+        keep_rate = 1 - config.dropout  # of the embeddings
+        self.encoder_in = _square(config, named(rng, "encoder_in"), keep_rate)
         self.encoder = nnx.List(
             [Convolution(config, named(rng, "encoder", i)) for i in range(encoder)]
         )
         self.encoder_out = _square(config, named(rng, "encoder_out"))
-        self.decoder_in = _square(config, named(rng, "decoder_in"), kept)
+        self.decoder_in = _square(config, named(rng, "decoder_in"), keep_rate)
         self.decoder = nnx.List(
             [DecoderLayer(config, named(rng, "decoder", i)) for i in range(decoder)]
         )
@@ -206,7 +205,7 @@ class ConvS2S(Architecture):
         """The number of layers with attention to the source."""
         return len(self.decoder)
 
-    def encode(self, source_bs, at, rng=None) -> Source:
+    def encode(self, source_bs, at, rng=None) -> AttendedSource:
         """Returns what the decoder attends to."""
         embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
         position = self.encoder_positions
@@ -214,11 +213,11 @@ class ConvS2S(Architecture):
         x_bsd = self.encoder_in(e_bsd)
         for conv, layer_rng in zip(self.encoder, rngs, strict=True):
             # Centred; an even kernel has one tap more after the token.
-            layer = partial(conv.over, back=(conv.taps - 1) // 2)
+            layer = partial(conv.convolve_rows, back=(conv.taps - 1) // 2)
             layer = rematerialized(layer, self.config, layer_rng)
             x_bsd = _scaled_sum(x_bsd, layer(x_bsd, at.segment, layer_rng))
         z_bsd = self.encoder_out(x_bsd)
-        return Source(z_bsd, z_bsd + e_bsd, at)
+        return AttendedSource(z_bsd, z_bsd + e_bsd, at)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns the decoder's output, [b, t, d]; arguments as for `Architecture`."""
@@ -247,7 +246,7 @@ class ConvS2S(Architecture):
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; hypotheses take the place of target positions."""
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         g_bnd = self.embedding.target(
             token_bn, at, self.decoder_positions, None, limit=self.longest
         )

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from t2t_jax.extensions.model.parts import States, gathered, single_head, tokens_at_step
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.architecture import (
     NORM_FIELDS,
@@ -28,14 +29,12 @@ from t2t_jax.model.architecture import (
     TRANSFORMER_FIELDS,
     Architecture,
 )
-from t2t_jax.model.attention import NO_POSITION, single_head
-from t2t_jax.model.decoder_cache import States
+from t2t_jax.model.attention import NO_POSITION
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     constant,
     dropout,
     dropout_rngs,
-    gathered,
     named,
     rematerialized,
     weight,
@@ -46,14 +45,14 @@ from t2t_jax.parallel.mesh import constrain
 from t2t_jax.sections import field
 
 
-class State(NamedTuple):
+class LSTMState(NamedTuple):
     """The cell and the output of a layer after some tokens, [..., d]."""
 
     cell: Array  # float32
     hidden: Array
 
 
-class Source(NamedTuple):
+class EncodedSource(NamedTuple):
     """The encoded source."""
 
     z_bse: Array  # the encoder's outputs
@@ -61,7 +60,7 @@ class Source(NamedTuple):
     at: Tokens  # the source tokens
     # The state [b, d] of each encoder layer after the sentence (one a row); empty if
     # the decoder begins with zeros.
-    last: list[State]
+    last_states: list[LSTMState]
 
 
 class LSTM(Architecture):
@@ -120,16 +119,20 @@ class LSTM(Architecture):
 
     # ------------------------------------------------------------------------- encoder
 
-    def encode(self, source_bs, at, rng=None) -> Source:
+    def encode(self, source_bs, at, rng=None) -> EncodedSource:
         """Encodes sources, one in each row."""
         source, states = self._encoded(source_bs, at, rng)
         if self.luong:
             one_b1 = jnp.ones((source_bs.shape[0], 1), at.segment.dtype)
-            last = _last_states(states, at.segment, one_b1)
-            source = source._replace(last=jax.tree.map(lambda x: x[:, 0], last))
+            last_states = _last_states(states, at.segment, one_b1)
+            source = source._replace(
+                last_states=jax.tree.map(lambda x: x[:, 0], last_states)
+            )
         return source
 
-    def _encoded(self, source_bs, at: Tokens, rng) -> tuple[Source, list[State]]:
+    def _encoded(
+        self, source_bs, at: Tokens, rng
+    ) -> tuple[EncodedSource, list[LSTMState]]:
         """The encoded source, and the states of each layer's forward direction."""
         embedding_rng, *rngs = dropout_rngs(rng, 1 + len(self.encoder))
         x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
@@ -141,14 +144,14 @@ class LSTM(Architecture):
             if "backward" in layer:
                 backward = partial(layer["backward"], reverse=True)
                 backward = rematerialized(backward, self.config, rng)
-                other = backward(x_bsd, at.segment)
-                h_bsd = jnp.concatenate([h_bsd, other.hidden], axis=-1)
-            x_bsd = self._after(i, x_bsd, h_bsd, layer_rng)
+                backward_state = backward(x_bsd, at.segment)
+                h_bsd = jnp.concatenate([h_bsd, backward_state.hidden], axis=-1)
+            x_bsd = self._with_residual(i, x_bsd, h_bsd, layer_rng)
             states.append(state)
         keys_bsd = product("bse,ed->bsd", x_bsd, self.attention.key)
-        return Source(x_bsd, keys_bsd, at, []), states
+        return EncodedSource(x_bsd, keys_bsd, at, []), states
 
-    def _after(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
+    def _with_residual(self, i: int, x_btd: Array, h_btd: Array, rng) -> Array:
         """Drops out a layer's output and adds its input, from the third layer on."""
         h_btd = dropout(h_btd, self.config.dropout, rng)
         return h_btd if i < 2 or self.luong else x_btd + h_btd
@@ -170,8 +173,8 @@ class LSTM(Architecture):
             initial = _last_states(states, source_at.segment, at.segment)
         for i, (layer, layer_rng) in enumerate(zip(self.decoder, rngs, strict=True)):
             if i == 0 and not self.luong:
-                first = rematerialized(self._first, self.config, rng)
-                h_btd, context_bte, weights_bts = first(
+                first_layer = rematerialized(self._first_layer, self.config, rng)
+                h_btd, context_bte, weights_bts = first_layer(
                     x_btd, at.segment, source, bias_bts
                 )
                 context = [context_bte]
@@ -179,7 +182,7 @@ class LSTM(Architecture):
                 inputs = jnp.concatenate([x_btd, *context], axis=-1)
                 run = rematerialized(layer, self.config, rng)
                 h_btd = run(inputs, at.segment, initial[i]).hidden
-            x_btd = self._after(i, x_btd, h_btd, layer_rng)
+            x_btd = self._with_residual(i, x_btd, h_btd, layer_rng)
             # Luong's outputs are those of the attention after the last layer.
             if trace is not None and not self.luong:
                 trace.add_output(x_btd)
@@ -190,7 +193,7 @@ class LSTM(Architecture):
             trace.cross.append(weights_bts[:, None])
         return constrain(x_btd, "batch", "length", "features")
 
-    def _first(self, x_btd, segment_bt, source: Source, bias_bts):
+    def _first_layer(self, x_btd, segment_bt, source: EncodedSource, bias_bts):
         """Runs the first decoder layer; the query is its output of the previous step.
 
         Unlike in `recur`, the gradients of its weights are summed up inside the scan.
@@ -200,8 +203,8 @@ class LSTM(Architecture):
         """
         attention, layer = gathered(self.attention), gathered(self.decoder[0])
 
-        def step(state, now):
-            gates_bgd, begins_b, bias_bs = now
+        def step(state, step_inputs):
+            gates_bgd, begins_b, bias_bs = step_inputs
             state = restarted(state, begins_b)
             context_bne, weights_bns = attend(
                 attention, state.hidden, source, bias_bs[:, None]
@@ -209,14 +212,16 @@ class LSTM(Architecture):
             state = self._first_step(layer, state, gates_bgd[:, None], context_bne)
             return state, (state.hidden, context_bne, weights_bns)
 
-        x_tbd, *others = by_time((x_btd, beginnings(segment_bt), bias_bts))
-        last = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
+        x_tbd, *begins_and_bias = by_time((x_btd, beginnings(segment_bt), bias_bts))
+        initial = zero_state((x_btd.shape[0], 1, self.config.width), x_btd.dtype)
         # The tokens' part in the gates, for all steps at once.
-        inputs = layer.project(x_tbd, slice(self.config.width)), *others
-        _, outputs = jax.lax.scan(step, last, inputs)
+        inputs = layer.project(x_tbd, slice(self.config.width)), *begins_and_bias
+        _, outputs = jax.lax.scan(step, initial, inputs)
         return jax.tree.map(lambda x: x[:, :, 0], by_time(outputs))
 
-    def _first_step(self, layer, state: State, projected_bngd, context_bne) -> State:
+    def _first_step(
+        self, layer, state: LSTMState, projected_bngd, context_bne
+    ) -> LSTMState:
         """One step of the first layer, of n hypotheses."""
         context_bngd = layer.project(context_bne, slice(self.config.width, None))
         return layer.step(state, projected_bngd + context_bngd)
@@ -226,7 +231,8 @@ class LSTM(Architecture):
         b, d = memory.z_bse.shape[0], self.config.width
         if self.luong:
             states = jax.tree.map(
-                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, d)), memory.last
+                lambda x_bd: jnp.broadcast_to(x_bd[:, None], (b, beams, d)),
+                memory.last_states,
             )
         else:
             state = zero_state((b, beams, d), memory.z_bse.dtype)
@@ -235,7 +241,7 @@ class LSTM(Architecture):
 
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         x_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         bias_bns = Mask(at, memory.at).bias()[:, 0]
         states, context = [], []
@@ -250,7 +256,7 @@ class LSTM(Architecture):
             else:
                 inputs = jnp.concatenate([x_bnd, *context], axis=-1)
                 state = layer.step(state, layer.project(inputs))
-            x_bnd = self._after(i, x_bnd, state.hidden, None)
+            x_bnd = self._with_residual(i, x_bnd, state.hidden, None)
             states.append(state)
         if self.luong:
             context_bne, _ = attend(self.attention, x_bnd, memory, bias_bns)
@@ -259,8 +265,8 @@ class LSTM(Architecture):
 
 
 def _last_states(
-    states: list[State], source_segment_bs: Array, segment_bt: Array
-) -> list[State]:
+    states: list[LSTMState], source_segment_bs: Array, segment_bt: Array
+) -> list[LSTMState]:
     """The states [b, t, d] after the source sentence that each token belongs to."""
     index_s = jnp.arange(source_segment_bs.shape[1])
     same_bts = segment_bt[:, :, None] == source_segment_bs[:, None]
@@ -270,7 +276,7 @@ def _last_states(
     )
 
 
-def attend(attention, h_btd: Array, source: Source, bias_bts: Array):
+def attend(attention, h_btd: Array, source: EncodedSource, bias_bts: Array):
     """Returns the context of each query, [b, t, e], and the weights [b, t, s]."""
     scores_bts = attention.scores(h_btd, source.keys_bsd)
     return single_head(scores_bts + bias_bts, source.z_bse)
@@ -294,8 +300,8 @@ class AdditiveAttention(nnx.Module):
         # memory for all pairs of tokens times d, and on a CPU four times as long.
         @jax.checkpoint
         def compare(query_btd, keys_bsd, score_d):
-            both_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
-            return jnp.matmul(both_btsd, score_d, preferred_element_type=jnp.float32)
+            hidden_btsd = jnp.tanh(query_btd[:, :, None] + keys_bsd[:, None])
+            return jnp.matmul(hidden_btsd, score_d, preferred_element_type=jnp.float32)
 
         return compare(query_btd, keys_bsd, self.score[...].astype(dtype))
 
@@ -305,8 +311,8 @@ class GeneralAttention(nnx.Module):
 
     def __init__(self, inputs: int, width: int, rng: Array):
         self.key = weight(named(rng, "key"), {"width": inputs}, {"hidden": width})
-        both = {"width": inputs + width}
-        self.combine = weight(named(rng, "combine"), both, {"hidden": width})
+        joined = {"width": inputs + width}
+        self.combine = weight(named(rng, "combine"), joined, {"hidden": width})
 
     def scores(self, h_btd: Array, keys_bsd: Array) -> Array:
         """float32 [b, t, s]."""
@@ -316,8 +322,8 @@ class GeneralAttention(nnx.Module):
 
     def outputs(self, context_bte: Array, h_btd: Array) -> Array:
         """The attentional hidden state (equation 5)."""
-        both = jnp.concatenate([context_bte, h_btd], axis=-1)
-        return jnp.tanh(product("bte,ed->btd", both, self.combine))
+        joined = jnp.concatenate([context_bte, h_btd], axis=-1)
+        return jnp.tanh(product("bte,ed->btd", joined, self.combine))
 
 
 class LSTMLayer(nnx.Module):
@@ -339,7 +345,7 @@ class LSTMLayer(nnx.Module):
         matrix_dgh = self.input[...][rows].astype(x_btd.dtype)
         return jnp.einsum("btd,dgh->btgh", x_btd, matrix_dgh)
 
-    def step(self, state: State, projected: Array) -> State:
+    def step(self, state: LSTMState, projected: Array) -> LSTMState:
         """Computes one step from the projected input, [..., g, h]."""
         matrix_dgh, bias_gh = self._recurrent_and_bias(projected.dtype)
         from_state = jnp.einsum("...d,dgh->...gh", state.hidden, matrix_dgh)
@@ -352,9 +358,9 @@ class LSTMLayer(nnx.Module):
         self,
         x_btd: Array,
         segment_bt: Array,
-        initial: State | None = None,
+        initial: LSTMState | None = None,
         reverse: bool = False,
-    ) -> State:
+    ) -> LSTMState:
         """Returns the states after each token, [b, t, d].
 
         Args:
@@ -373,11 +379,11 @@ class LSTMLayer(nnx.Module):
         )
 
 
-def _next(cell: Array, gates: Array) -> State:
+def _next(cell: Array, gates: Array) -> LSTMState:
     """The state after a token, from the cell before it and the sums of the gates."""
     i, f, g, o = (gates[..., k, :].astype(jnp.float32) for k in range(4))
     cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return State(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(gates.dtype))
+    return LSTMState(cell, (jax.nn.sigmoid(o) * jnp.tanh(cell)).astype(gates.dtype))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -386,8 +392,8 @@ def recur(
     matrix_dgh: Array,
     projected_tbgh: Array,
     begins_tb: Array,
-    initial: State | None,
-) -> State:
+    initial: LSTMState | None,
+) -> LSTMState:
     """Returns the states after each token, [t, b, d]; all arrays begin with time.
 
     The gradient of the matrix is one product after the scan. JAX would sum it up inside
@@ -399,31 +405,35 @@ def recur(
 def _recur(reverse, matrix_dgh, projected_tbgh, begins_tb, initial):
     """Returns the states, and what their gradients need."""
 
-    def step(state, now):
-        projected_bgh, begins_b, initial = now
-        before = restarted(state, begins_b, initial)
-        gates_bgh = projected_bgh + jnp.einsum("bd,dgh->bgh", before.hidden, matrix_dgh)
-        after = _next(before.cell, gates_bgh)
-        return after, (after, before, gates_bgh)
+    def step(state, step_inputs):
+        projected_bgh, begins_b, initial = step_inputs
+        previous = restarted(state, begins_b, initial)
+        gates_bgh = projected_bgh + jnp.einsum(
+            "bd,dgh->bgh", previous.hidden, matrix_dgh
+        )
+        states = _next(previous.cell, gates_bgh)
+        return states, (states, previous, gates_bgh)
 
     b, _, d = projected_tbgh.shape[1:]
     inputs = projected_tbgh, begins_tb, initial
     state = zero_state((b, d), projected_tbgh.dtype)
-    _, (after, before, gates_tbgh) = jax.lax.scan(step, state, inputs, reverse=reverse)
+    _, (states, previous, gates_tbgh) = jax.lax.scan(
+        step, state, inputs, reverse=reverse
+    )
     # The structure of `initial`, without its arrays: a flag would be traced.
     has_initial = None if initial is None else ()
-    return after, (matrix_dgh, before, gates_tbgh, begins_tb, has_initial)
+    return states, (matrix_dgh, previous, gates_tbgh, begins_tb, has_initial)
 
 
-def _recur_backward(reverse, stored, gradient: State):
-    matrix_dgh, before, gates_tbgh, begins_tb, has_initial = stored
+def _recur_backward(reverse, stored, gradient: LSTMState):
+    matrix_dgh, previous, gates_tbgh, begins_tb, has_initial = stored
 
-    def step(grad_state, now):
-        grad_after, cell_bd, gates_bgh, begins_b = now
+    def step(grad_state, step_inputs):
+        grad_after, cell_bd, gates_bgh, begins_b = step_inputs
         _, pull = jax.vjp(_next, cell_bd, gates_bgh)
         grad_cell, grad_gates = pull(jax.tree.map(jnp.add, grad_state, grad_after))
         grad_hidden = jnp.einsum("bgh,dgh->bd", grad_gates, matrix_dgh)
-        grad_before = State(grad_cell, grad_hidden)
+        grad_before = LSTMState(grad_cell, grad_hidden)
         zeros = jax.tree.map(jnp.zeros_like, grad_before)
         # Where a sentence begins, the state was `initial`: the gradient goes there, and
         # none goes to the token before.
@@ -432,12 +442,12 @@ def _recur_backward(reverse, stored, gradient: State):
             grad_initial = restarted(zeros, begins_b, grad_before)
         return restarted(grad_before, begins_b, zeros), (grad_gates, grad_initial)
 
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), gradient)
-    inputs = gradient, before.cell, gates_tbgh, begins_tb
+    zeros_state = jax.tree.map(lambda x: jnp.zeros_like(x[0]), gradient)
+    inputs = gradient, previous.cell, gates_tbgh, begins_tb
     _, (grad_gates, grad_initial) = jax.lax.scan(
-        step, nothing, inputs, reverse=not reverse
+        step, zeros_state, inputs, reverse=not reverse
     )
-    grad_matrix = jnp.einsum("tbd,tbgh->dgh", before.hidden, grad_gates)
+    grad_matrix = jnp.einsum("tbd,tbgh->dgh", previous.hidden, grad_gates)
     return grad_matrix, grad_gates, None, grad_initial
 
 
@@ -451,9 +461,9 @@ def uniform(rng: Array, width: int, axes: dict[str, int]) -> nnx.Param:
     return nnx.Param(drawn, axes=(*axes,))
 
 
-def zero_state(shape: tuple[int, ...], dtype) -> State:
+def zero_state(shape: tuple[int, ...], dtype) -> LSTMState:
     """The state before a sentence."""
-    return State(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
+    return LSTMState(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, dtype))
 
 
 def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
@@ -463,7 +473,9 @@ def beginnings(segment_bt: Array, reverse: bool = False) -> Array:
     return jnp.diff(segment_bt, axis=1, prepend=-1) != 0
 
 
-def restarted(state: State, begins_b: Array, initial: State | None = None) -> State:
+def restarted(
+    state: LSTMState, begins_b: Array, initial: LSTMState | None = None
+) -> LSTMState:
     """The state [b, ...], or in rows where a sentence begins, `initial` or zeros."""
     initial = initial or jax.tree.map(jnp.zeros_like, state)
 

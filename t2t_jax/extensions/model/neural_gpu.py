@@ -20,6 +20,7 @@ from flax import nnx
 from jax import Array
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.parts import States, gathered, tokens_at_step
 from t2t_jax.model.architecture import (
     NORM_FIELDS,
     POSITION_FIELDS,
@@ -27,13 +28,11 @@ from t2t_jax.model.architecture import (
     Architecture,
 )
 from t2t_jax.model.attention import NO_POSITION
-from t2t_jax.model.decoder_cache import States
 from t2t_jax.model.embedding import Embedding
 from t2t_jax.model.layers import (
     constant,
     dropout,
     dropout_rngs,
-    gathered,
     named,
     rematerialized,
 )
@@ -64,8 +63,8 @@ def column_kernel(kernel: Array, rows: int) -> Array:
     """
     tap = np.arange(rows)[:, None] - np.arange(rows) + 1
     near = ((tap >= 0) & (tap <= 2)).reshape(rows, rows, *[1] * (kernel.ndim - 1))
-    of_rows = jnp.where(near, kernel[np.clip(tap, 0, 2)], 0.0)
-    return jnp.moveaxis(of_rows, (2, 0, 3, 1), (0, 1, 2, 3))
+    row_kernels = jnp.where(near, kernel[np.clip(tap, 0, 2)], 0.0)
+    return jnp.moveaxis(row_kernels, (2, 0, 3, 1), (0, 1, 2, 3))
 
 
 # For the gradient, windows are made again: they are 3 times what they are made from.
@@ -127,14 +126,14 @@ class Unit(nnx.Module):
         )
 
 
-class Source(NamedTuple):
+class EncodedMemory(NamedTuple):
     """The memory after the encoder, and the number of tokens of each source."""
 
     x_bcrd: Array
     tokens_b: Array
 
 
-class Memory(NamedTuple):
+class DecoderMemory(NamedTuple):
     """The state of the decoder."""
 
     x_bcrd: Array  # the active memory
@@ -144,7 +143,7 @@ class Memory(NamedTuple):
     tapes: list[Array]
 
     @classmethod
-    def initial(cls, x_bcrd: Array, columns: int, units: int) -> "Memory":
+    def initial(cls, x_bcrd: Array, columns: int, units: int) -> "DecoderMemory":
         """The state before the first output: the encoder's memory, an empty tape."""
         missing = columns - x_bcrd.shape[1]
         x_bcrd = jnp.pad(x_bcrd, ((0, 0), (0, missing), (0, 0), (0, 0)))
@@ -155,14 +154,16 @@ class Memory(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MemoryStates(States):
-    """`Memory` of hypotheses, with a column for each source token and step."""
+    """`DecoderMemory` of hypotheses, with a column for each source token and step."""
 
     def grown(self, room: int) -> "MemoryStates":
         """Returns the state with columns for up to `room` steps."""
-        more = max(0, room - self.arrays.x_bcrd.shape[2])
+        new_columns = max(0, room - self.arrays.x_bcrd.shape[2])
 
         def grow(x: Array) -> Array:
-            return jnp.pad(x, [(0, more * (axis == 2)) for axis in range(x.ndim)])
+            return jnp.pad(
+                x, [(0, new_columns * (axis == 2)) for axis in range(x.ndim)]
+            )
 
         arrays = jax.tree.map(grow, self.arrays)
         return dataclasses.replace(self, arrays=arrays)
@@ -195,7 +196,7 @@ class NeuralGPU(Architecture):
         self.encoder = units("encoder", tape=False)
         self.decoder = units("decoder", tape=True)
 
-    def encode(self, source_bs, at, rng=None) -> Source:
+    def encode(self, source_bs, at, rng=None) -> EncodedMemory:
         """Applies the encoder's units as often as each source has tokens."""
         embedding_rng, memory_rng = dropout_rngs(rng, 2)
         x_bsd = self.embedding.source(source_bs, at, NO_POSITION, embedding_rng)
@@ -211,13 +212,13 @@ class NeuralGPU(Architecture):
             return jnp.where(going_b, new_bcrd, x_bcrd), None
 
         x_bsd = jnp.where(inside_bs[..., None], x_bsd, 0.0)
-        others = (0, 0), (0, 0), (0, self.rows - 1), (0, 0)
+        pad_widths = (0, 0), (0, 0), (0, self.rows - 1), (0, 0)
         x_bcrd, _ = jax.lax.scan(
             rematerialized(step, self.config, rng),
-            jnp.pad(x_bsd[:, :, None], others),
+            jnp.pad(x_bsd[:, :, None], pad_widths),
             jnp.arange(source_bs.shape[1]),
         )
-        return Source(dropout(x_bcrd, self.config.dropout, memory_rng), tokens_b)
+        return EncodedMemory(dropout(x_bcrd, self.config.dropout, memory_rng), tokens_b)
 
     def outputs(self, batch, rng=None, trace=None):
         """Returns row 0 of the memory, [b, t, d]; arguments as for `Architecture`."""
@@ -232,7 +233,7 @@ class NeuralGPU(Architecture):
         s, t = batch["source"].shape[1], y_btd.shape[1]
         _, x_tbd = jax.lax.scan(
             rematerialized(step, self.config, rng),
-            Memory.initial(source.x_bcrd, max(s, t), len(units)),
+            DecoderMemory.initial(source.x_bcrd, max(s, t), len(units)),
             (jnp.arange(t), tape_writes(units, y_btd.swapaxes(0, 1))),
         )
         return constrain(x_tbd.swapaxes(0, 1), "batch", "length", "features")
@@ -240,7 +241,7 @@ class NeuralGPU(Architecture):
     def initial_cache(self, memory, beams, room) -> MemoryStates:
         """Returns the encoder's memory for each hypothesis, and an empty tape."""
         columns = max(room, memory.x_bcrd.shape[1])
-        state = Memory.initial(memory.x_bcrd, columns, len(self.decoder))
+        state = DecoderMemory.initial(memory.x_bcrd, columns, len(self.decoder))
         return MemoryStates(
             jax.tree.map(lambda x: jnp.repeat(x[:, None], beams, axis=1), state)
         )
@@ -248,12 +249,13 @@ class NeuralGPU(Architecture):
     def step(self, memory, cache, token_bn, position):
         """Runs one decoding step; arguments and results as for `Architecture`."""
         b, n = token_bn.shape
-        at = Tokens.at_step(token_bn, position)
+        at = tokens_at_step(token_bn, position)
         y_bnd = self.embedding.target(token_bn, at, NO_POSITION, None)
         units = [unit.weights(self.rows, y_bnd.dtype) for unit in self.decoder]
         # Each hypothesis is a row of its own.
         state, x_bd = decoder_step(
-            *(units, jnp.repeat(memory.tokens_b, n)),
+            units,
+            jnp.repeat(memory.tokens_b, n),
             jax.tree.map(lambda x: x.reshape(b * n, *x.shape[2:]), cache.arrays),
             (position, tape_writes(units, y_bnd.reshape(b * n, -1))),
         )
@@ -271,7 +273,7 @@ def tape_writes(units: list[Weights], y_btd: Array) -> list[Array]:
     return [jnp.einsum("...d,kdrge->...krge", y_btd, u.tape[::-1]) for u in units]
 
 
-def decoder_step(units: list[Weights], tokens_b: Array, memory: Memory, token):
+def decoder_step(units: list[Weights], tokens_b: Array, memory: DecoderMemory, token):
     """Writes one token onto the tape, and applies all units.
 
     Args:
@@ -292,4 +294,4 @@ def decoder_step(units: list[Weights], tokens_b: Array, memory: Memory, token):
         tapes.append(tape)
     row_bcd = x_bcrd[:, :, 0]
     output_bd = jax.lax.dynamic_index_in_dim(row_bcd, position, 1, keepdims=False)
-    return Memory(x_bcrd, tapes), output_bd
+    return DecoderMemory(x_bcrd, tapes), output_bd

@@ -153,23 +153,25 @@ def pool(x_bsd: Array, source: Tokens, target: Tokens, pooling: str) -> Array:
 
     Zeros if the segment has no source token.
     """
-    mine_bts = Mask(target, source).allowed()[:, 0]
+    members_bts = Mask(target, source).allowed()[:, 0]
     if pooling == "max":
         lowest = jnp.finfo(x_bsd.dtype).min
-        all_btsd = jnp.where(mine_bts[..., None], x_bsd[:, None], lowest)
-        pooled_btd = jnp.where(mine_bts.any(-1)[..., None], all_btsd.max(2), 0)
+        candidates_btsd = jnp.where(members_bts[..., None], x_bsd[:, None], lowest)
+        pooled_btd = jnp.where(
+            members_bts.any(-1)[..., None], candidates_btsd.max(2), 0
+        )
     else:
         if pooling == "first":
-            mine_bts &= source.position[:, None] == 0
+            members_bts &= source.position[:, None] == 0
         # Sums and means in float32: a long sentence has more tokens than bfloat16 has
         # numbers between 128 and 256.
         sum_btd = jnp.einsum(
             "bts,bsd->btd",
-            mine_bts.astype(x_bsd.dtype),
+            members_bts.astype(x_bsd.dtype),
             x_bsd,
             preferred_element_type=jnp.promote_types(x_bsd.dtype, jnp.float32),
         )
-        count_bt1 = jnp.maximum(mine_bts.sum(-1, keepdims=True), 1)
+        count_bt1 = jnp.maximum(members_bts.sum(-1, keepdims=True), 1)
         pooled_btd = (sum_btd / count_bt1).astype(x_bsd.dtype)
     return constrain(pooled_btd, "batch", "length", "features")
 

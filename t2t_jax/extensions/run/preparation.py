@@ -70,7 +70,7 @@ def prepare_on_beam(
             f"--runner=beam needs Apache Beam ({e}): pip install apache-beam"
         ) from None
     try:
-        chosen = PipelineOptions(shlex.split(options))
+        pipeline_options = PipelineOptions(shlex.split(options))
     except (ValueError, SystemExit) as e:
         raise UserError(f"--beam_options={options!r}: {e}") from None
     merges = {"hash": lambda: text.merge_hashes(vocabulary), "encode": text.merge}
@@ -79,7 +79,7 @@ def prepare_on_beam(
             _make_part, stage, parts, config, str(text.parts), [*ideas.imported]
         )
         try:
-            with beam.Pipeline(options=chosen) as pipeline:
+            with beam.Pipeline(options=pipeline_options) as pipeline:
                 numbers = pipeline | beam.Create(range(1, parts + 1))
                 # So that the numbers are spread over the workers.
                 numbers | beam.Reshuffle() | stage >> beam.Map(make)

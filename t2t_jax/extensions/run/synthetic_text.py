@@ -304,7 +304,7 @@ def merge_pairs(prefix: Path) -> None:
         files.refuse_existing()
     sides = [TextFiles.named(part, *languages) for part in finished]
     if missing := [str(file) for side in sides for file in side if not file.exists()]:
-        raise UserError(f"missing: {', '.join(missing[:8])}; {parts.ANEW}")
+        raise UserError(f"missing: {', '.join(missing[:8])}; {parts.REMAKE}")
 
     def joined() -> Iterator[Pair]:
         hash_pair = pair_hasher(*languages)
@@ -320,7 +320,7 @@ def merge_pairs(prefix: Path) -> None:
         joined(),
         (whole["lines"], whole["sha256"]),
         f"{prefix}.*-of-{len(finished)}.{languages[0]} are together not the text that "
-        f"they were made from; {parts.ANEW}",
+        f"they were made from; {parts.REMAKE}",
         note,
         {"made_from": note["made_from"]},
     )

@@ -52,7 +52,7 @@ class Classification(Task):
     varies = ("augment", "subword_dropout")
     unused = OF_SEARCH
     measures: ClassVar[dict[str, Measure]] = (
-        classification.OF_LABELS | classification.OF_PROBABILITIES
+        classification.LABEL_MEASURES | classification.PROBABILITY_MEASURES
     )
 
     def open(self, spec: str, folder: str = "") -> Corpus:
@@ -178,10 +178,9 @@ class Classification(Task):
             "Want the other system's label of each sentence, as the model writes it"
         )
         check_labels(baseline_pairs, labels, "--baseline", remedy)
-        has_probabilities = all(
-            "\t" in line for line in baseline
-        )  # not the labels alone
-        measures = self.measures if has_probabilities else classification.OF_LABELS
+        # Not the labels alone.
+        has_probabilities = all("\t" in line for line in baseline)
+        measures = self.measures if has_probabilities else classification.LABEL_MEASURES
         return compared(measures, answers, baseline, pairs)
 
 

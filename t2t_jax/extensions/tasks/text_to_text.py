@@ -257,7 +257,7 @@ class Spans(Copy):
 class Label(Task):
     """Classification as text: the answer is the label, without probabilities."""
 
-    measures = classification.OF_LABELS
+    measures = classification.LABEL_MEASURES
 
     def __init__(self, task: Task):
         super().__init__(task.config)

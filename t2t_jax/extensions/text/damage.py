@@ -29,10 +29,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from t2t_jax.extensions.text import placeholders, terms
-from t2t_jax.text import units
 from t2t_jax.text.counter_random import Stream
+from t2t_jax.text.units import MARKS, SYMBOLS, Pair, Span, splice
 
-Pair = tuple[str, str]
 MOST_NEIGHBOURS = 2  # lines after a line that `Damage.change` is given
 
 
@@ -57,34 +56,35 @@ class Damage:
     learn: Callable[[Sequence[Pair]], Any] | None = None
 
 
-def of_source(change: Callable[[str, Stream], str]) -> Damage:
+def source_damage(change: Callable[[str, Stream], str]) -> Damage:
     """Makes a damage of a function of the source line; the target stays."""
 
-    def of_pair(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
+    def change_pair(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
         changed = change(pair[0], draws)
         return pair if changed == pair[0] else (changed, pair[1])
 
-    return Damage(of_pair, changes_target=False)
+    return Damage(change_pair, changes_target=False)
 
 
-def _some(places: list, share: float, draws: Stream) -> list:
+def _sampled(places: list, share: float, draws: Stream) -> list:
     """Draws each place with a probability; at least one, if there is any."""
     drawn = [place for place in places if draws.uniform() < share]
     return drawn or ([draws.choice(places)] if places else [])
 
 
-def _replaced(line: str, spans: list[tuple[int, int]], of: Callable[[str], str]) -> str:
-    """Replaces spans of a line, from the last to the first so that none moves."""
-    for begin, end in sorted(spans, reverse=True):
-        line = line[:begin] + of(line[begin:end]) + line[end:]
-    return line
+def _replaced(line: str, spans: list[Span], change: Callable[[str], str]) -> str:
+    """Replaces spans of a line."""
+    spans = sorted(spans)
+    # From the last one on: the order in which `change` draws is part of pinned texts.
+    changed = [change(line[begin:end]) for begin, end in reversed(spans)]
+    return splice(line, spans, changed[::-1])[0]
 
 
-def _spans(pattern: str, line: str) -> list[tuple[int, int]]:
+def _spans(pattern: str, line: str) -> list[Span]:
     return [match.span() for match in re.finditer(pattern, line)]
 
 
-def _one(places: list, draws: Stream) -> list:
+def _pick(places: list, draws: Stream) -> list:
     return [draws.choice(places)] if places else []
 
 
@@ -169,8 +169,8 @@ def _vary_final(line: str, draws: Stream) -> str:
         return line.rstrip() + "."
     mark = match[1]
     kind = draws.uniform()
-    other = "" if kind < 0.6 else mark + mark[-1] if kind < 0.8 else f" {mark}"
-    return line[: match.start()] + other + match[2]
+    ending = "" if kind < 0.6 else mark + mark[-1] if kind < 0.8 else f" {mark}"
+    return line[: match.start()] + ending + match[2]
 
 
 def _vary_quotes(line: str, draws: Stream) -> str:
@@ -181,12 +181,12 @@ def _vary_quotes(line: str, draws: Stream) -> str:
 
 def missing_spaces(line: str, draws: Stream) -> str:
     """Removes one space in six."""
-    return _replaced(line, _some(_spans(r"\s+", line), 1 / 6, draws), lambda _: "")
+    return _replaced(line, _sampled(_spans(r"\s+", line), 1 / 6, draws), lambda _: "")
 
 
 def extra_spaces(line: str, draws: Stream) -> str:
     """Widens one gap in three, to two to four spaces, and puts one before each mark."""
-    gaps = _some(_spans(r"(?<=\S) (?=\S)", line), 1 / 3, draws)
+    gaps = _sampled(_spans(r"(?<=\S) (?=\S)", line), 1 / 3, draws)
     line = _replaced(line, gaps, lambda _: " " * (2 + draws.below(3)))
     return "  " + re.sub(r"(?<=\w)(?=[.,;:!?](?:\s|$))", " ", line) + " "
 
@@ -209,8 +209,8 @@ def white_space(line: str, draws: Stream) -> str:
         return line.replace(" ", odd)
     if kind == "mark" and _INNER.search(line):  # "one,two"
         return re.sub(r"(?<=[,;:])\s+", "", line)
-    at = draws.choice([i for i, character in enumerate(line) if character == " "])
-    return line[:at] + odd + line[at + 1 :]
+    place = draws.choice([i for i, character in enumerate(line) if character == " "])
+    return line[:place] + odd + line[place + 1 :]
 
 
 # ------------------------------------------------------------------------------ letters
@@ -229,15 +229,17 @@ def _near(rows: Sequence[str], above: int) -> dict[str, str]:
     }
     return {
         letter: "".join(
-            other
-            for other, (r, c) in place_of.items()
-            if other != letter and abs(r - row) <= above and abs(c - column) <= 1
+            key
+            for key, (r, c) in place_of.items()
+            if key != letter and abs(r - row) <= above and abs(c - column) <= 1
         )
         for letter, (row, column) in place_of.items()
     }
 
 
 _NEARBY, _BESIDE = _near(_ENGLISH, above=1), _near(_GERMAN, above=0)
+# Words that a typist mistypes, narrower than units (`text/units.py`): letters alone, so
+# that no number, address or code is changed. `typos` keeps to those between spaces.
 _PLAIN_WORD = re.compile(r"(?<!\S)[^\W\d_]{3,}(?=[.,;:!?)]*(?:\s|$))")
 _WORDS = r"(?<!\w)[^\W\d_]{4,}(?!\w)"
 
@@ -259,32 +261,30 @@ def typos(line: str, draws: Stream) -> str:
 
 
 def _mistyped(word: str, draws: Stream) -> str:
-    at = draws.below(len(word) - 1)
+    i = draws.below(len(word) - 1)
     kind = draws.choice(("swap", "drop", "double", "key"))
-    letter = word[at]
-    if kind == "swap" and letter != word[at + 1]:
-        return word[:at] + word[at + 1] + letter + word[at + 2 :]
+    letter = word[i]
+    if kind == "swap" and letter != word[i + 1]:
+        return word[:i] + word[i + 1] + letter + word[i + 2 :]
     if kind == "drop":
-        return word[:at] + word[at + 1 :]
+        return word[:i] + word[i + 1 :]
     if kind == "key" and letter.lower() in _NEARBY:
-        other = draws.choice(_NEARBY[letter.lower()])
-        return (
-            word[:at] + (other.upper() if letter.isupper() else other) + word[at + 1 :]
-        )
-    return word[: at + 1] + letter + word[at + 1 :]
+        key = draws.choice(_NEARBY[letter.lower()])
+        return word[:i] + (key.upper() if letter.isupper() else key) + word[i + 1 :]
+    return word[: i + 1] + letter + word[i + 1 :]
 
 
 def key_typos(line: str, draws: Stream) -> str:
     """Hits a key next to the right one, before or instead of it, in a word of five."""
 
     def mistyped(word: str) -> str:
-        at = draws.below(len(word))
-        if word[at].lower() not in _BESIDE:  # another script
-            return word[:at] + word[at + 1 :]
-        beside = draws.choice(_BESIDE[word[at].lower()])
-        return word[:at] + beside + word[at + draws.below(2) :]
+        i = draws.below(len(word))
+        if word[i].lower() not in _BESIDE:  # another script
+            return word[:i] + word[i + 1 :]
+        key = draws.choice(_BESIDE[word[i].lower()])
+        return word[:i] + key + word[i + draws.below(2) :]
 
-    return _replaced(line, _some(_spans(_WORDS, line), 1 / 5, draws), mistyped)
+    return _replaced(line, _sampled(_spans(_WORDS, line), 1 / 5, draws), mistyped)
 
 
 def scrambled(line: str, draws: Stream) -> str:
@@ -294,7 +294,7 @@ def scrambled(line: str, draws: Stream) -> str:
         inner = sorted(word[1:-1], key=lambda _: draws.uniform())
         return word[0] + "".join(inner) + word[-1]
 
-    return _replaced(line, _some(_spans(_WORDS, line), 1 / 3, draws), shuffled)
+    return _replaced(line, _sampled(_spans(_WORDS, line), 1 / 3, draws), shuffled)
 
 
 HOMOGLYPHS = dict(zip("aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТХ", strict=True))
@@ -303,7 +303,7 @@ HOMOGLYPHS = dict(zip("aceopxyABCEHKMOPTX", "асеорхуАВСЕНКМОРТ�
 def homoglyphs(line: str, draws: Stream) -> str:
     """Puts Cyrillic letters for one in six Latin ones that look the same."""
     places = [(i, i + 1) for i, letter in enumerate(line) if letter in HOMOGLYPHS]
-    return _replaced(line, _some(places, 1 / 6, draws), HOMOGLYPHS.get)
+    return _replaced(line, _sampled(places, 1 / 6, draws), HOMOGLYPHS.get)
 
 
 _WITHOUT_UMLAUTS = str.maketrans(
@@ -333,7 +333,7 @@ def entities(line: str, draws: Stream) -> str:
         f"&{name};" if (name := _ENTITY_OF.get(character)) else character
         for character in line
     )
-    return _replaced(named, _one(_spans(" ", named), draws), lambda _: "&nbsp;")
+    return _replaced(named, _pick(_spans(" ", named), draws), lambda _: "&nbsp;")
 
 
 def mojibake(line: str, draws: Stream) -> str:
@@ -343,7 +343,7 @@ def mojibake(line: str, draws: Stream) -> str:
     typeset text, so that plain ASCII has something to go wrong.
     """
     typeset = line.replace("'", "’")
-    typeset = _replaced(typeset, _one(_spans(" ", typeset), draws), lambda _: "\u00a0")
+    typeset = _replaced(typeset, _pick(_spans(" ", typeset), draws), lambda _: "\u00a0")
     # Five bytes mean nothing in Windows-1252; Latin-1 has control characters there.
     return "".join(
         bytes([byte]).decode("cp1252" if byte not in _UNDEFINED else "latin-1")
@@ -371,32 +371,13 @@ def copy(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_SYLLABLES = [
-    "ba",
-    "ko",
-    "mi",
-    "ru",
-    "ten",
-    "sal",
-    "vor",
-    "dra",
-    "li",
-    "no",
-    "qua",
-    "zel",
-    "tur",
-    "fi",
-    "gan",
-    "hesk",
-    "ol",
-    "py",
-]
+_SYLLABLES = "ba ko mi ru ten sal vor dra li no qua zel tur fi gan hesk ol py"
 _ENDINGS = "com", "org", "net", "eu", "de", "io"
 
 
-def _several(options: Sequence[str], least: int, most: int, draws: Stream) -> str:
-    """Joins `least` to `most` of some strings."""
-    count = least + draws.below(most - least + 1)
+def _several(options: Sequence[str], low: int, high: int, draws: Stream) -> str:
+    """Joins `low` to `high` of some strings."""
+    count = low + draws.below(high - low + 1)
     return "".join(draws.choice(options) for _ in range(count))
 
 
@@ -413,13 +394,14 @@ def _number(draws: Stream) -> str:
 
 
 def _name(draws: Stream) -> str:
-    return _several(_SYLLABLES, 2, 4, draws).capitalize()
+    return _several(_SYLLABLES.split(), 2, 4, draws).capitalize()
 
 
 def _url(draws: Stream) -> str:
-    address = f"{_several(_SYLLABLES, 2, 3, draws)}.{draws.choice(_ENDINGS)}"
+    syllables = _SYLLABLES.split()
+    address = f"{_several(syllables, 2, 3, draws)}.{draws.choice(_ENDINGS)}"
     if draws.uniform() < 0.25:
-        return f"{_several(_SYLLABLES, 1, 2, draws)}@{address}"
+        return f"{_several(syllables, 1, 2, draws)}@{address}"
     path = f"/{_several(_LETTERS, 2, 6, draws)}" if draws.uniform() < 0.5 else ""
     return draws.choice(("https://", "www.")) + address + path
 
@@ -480,27 +462,27 @@ def _joined(pairs: list[Pair]) -> Pair:
 AUGMENTATIONS: dict[str, Damage] = {
     "neighbours": Damage(neighbours),
     "case": Damage(case),
-    "typos": of_source(typos),
-    "punctuation": of_source(punctuation),
-    "white_space": of_source(white_space),
+    "typos": source_damage(typos),
+    "punctuation": source_damage(punctuation),
+    "white_space": source_damage(white_space),
     "copy": Damage(copy),
-    "placeholders": Damage(placeholders.replaced, symbols=units.SYMBOLS),
-    "terms": Damage(terms.annotated, True, units.MARKS, learn=terms.learn_lexicon),
+    "placeholders": Damage(placeholders.replaced, symbols=SYMBOLS),
+    "terms": Damage(terms.annotated, True, MARKS, learn=terms.learn_lexicon),
 }
 # What `--damage` measures: all lines of a test set are damaged.
 EVERY = "all"  # stands for all of them
 DAMAGES: dict[str, Damage] = {
     "capitals": Damage(capitals),
-    "lower_case": of_source(lower_case),
-    "no_punctuation": of_source(no_punctuation),
-    "missing_spaces": of_source(missing_spaces),
-    "extra_spaces": of_source(extra_spaces),
-    "key_typos": of_source(key_typos),
-    "scrambled": of_source(scrambled),
-    "homoglyphs": of_source(homoglyphs),
-    "no_diacritics": of_source(no_diacritics),
-    "entities": of_source(entities),
-    "mojibake": of_source(mojibake),
+    "lower_case": source_damage(lower_case),
+    "no_punctuation": source_damage(no_punctuation),
+    "missing_spaces": source_damage(missing_spaces),
+    "extra_spaces": source_damage(extra_spaces),
+    "key_typos": source_damage(key_typos),
+    "scrambled": source_damage(scrambled),
+    "homoglyphs": source_damage(homoglyphs),
+    "no_diacritics": source_damage(no_diacritics),
+    "entities": source_damage(entities),
+    "mojibake": source_damage(mojibake),
     "codes": Damage(codes),
     "joined": Damage(joined),
 }

@@ -12,7 +12,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.text.sentences import HAN, cut, library, packed
 from t2t_jax.text.units import Aligned, Span, splice
 
@@ -22,6 +22,7 @@ _SIGN = r"\s|♪|[-–—](?!\d)|\{\\[^}]*\}"  # such as {\an8}
 _SPEAKER = re.compile(rf"(?m)^(?:<[^>]*>|{_SIGN})*?[-–—](?!\d)")
 # What is between tags and signs; if only one tag of a pair is there, only signs.
 _CORES = [rf"(?s)(?:{ends})*+(.*?)(?:{ends})*" for ends in (rf"<[^>]*>|{_SIGN}", _SIGN)]
+# What a line may not be broken in: tags and signs stay with their word.
 _WORD = re.compile(rf"(?:<[^>]*>|[^\s{HAN}])+|[{HAN}][、。，．！？」』）ー]*")
 
 _STRINGS = r'(?:[ \t]*"(?:[^"\\\n]|\\.)*"[ \t\r]*(?:\n|\Z))+'
@@ -33,7 +34,7 @@ _ENTRY = re.compile(
 _OTHER_LINE_ENDS = dict.fromkeys(map(ord, "\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
-class Lines:
+class LineDocument:
     """A document whose segments are spans of a text, by default its lines.
 
     These are without the white space around them; but one line is a segment as it is.
@@ -58,8 +59,8 @@ class Lines:
     ):
         if spans is None:
             several = re.search(r"[\r\n]", text)
-            whole = 0, len(text)
-            spans = cut(text, whole, r"[\r\n]+") if several else [whole]
+            whole_text = 0, len(text)
+            spans = cut(text, whole_text, r"[\r\n]+") if several else [whole_text]
             sources = [text[begin:end] for begin, end in spans]
         elif sources is None:
             joined = (re.sub(_BREAK_IN_HAN, "", text[b:e]) for b, e in spans)
@@ -68,8 +69,10 @@ class Lines:
         self.segments, self.inline = sources, [False] * len(sources)
         self._documents = [*map(inner, sources)] if inner else []
         if inner:
-            self.segments = [s for each in self._documents for s in each.segments]
-            self.inline = [i for each in self._documents for i in each.inline]
+            self.segments = [
+                s for document in self._documents for s in document.segments
+            ]
+            self.inline = [i for document in self._documents for i in document.inline]
 
     def assemble(
         self, translations: Sequence[str], aligned: Sequence[Aligned | None] = ()
@@ -77,10 +80,10 @@ class Lines:
         """Returns the text with translations in place of the segments."""
         if len(translations) != len(self.segments):
             raise ValueError(f"got {len(translations)}; want {len(self.segments)}")
-        left, links, assembled = iter(translations), iter(aligned), []
+        remaining, links, assembled = iter(translations), iter(aligned), []
         for n, document in enumerate(self._documents):
             size = len(document.segments)
-            new = document.assemble([*islice(left, size)], [*islice(links, size)])
+            new = document.assemble([*islice(remaining, size)], [*islice(links, size)])
             # These formats write signs as they are, unless there are entities.
             if document.escapes and not re.search(r"&#?\w+;", self.sources[n]):
                 new = html.unescape(new)
@@ -104,7 +107,7 @@ class Lines:
         return new
 
 
-class SubRip(Lines):
+class SubRip(LineDocument):
     """A document of the cues of a SubRip file; of a dialogue, of what each one says.
 
     A translation has as many lines as its cue or fewer. `inner` makes the document of a
@@ -118,7 +121,7 @@ class SubRip(Lines):
             list(srt.parse(text))
         except srt.SRTParseError as error:
             wrong.append(error.expected_start)
-        # The library would write times and line ends anew; its pattern gives places.
+        # The library would rewrite times and line ends; its pattern gives the places.
         for cue in srt.SRT_REGEX.finditer(text):
             begin, end = cue.span(5)
             # A cue whose time cannot be read is taken for text of the cue before.
@@ -132,25 +135,25 @@ class SubRip(Lines):
                 core = cores["<" in single]
                 spans += [core.span(1)] if any(map(str.isalnum, core[1])) else []
         if wrong:
-            rest = text[min(wrong) :].lstrip()
-            line = text.count("\n", 0, len(text) - len(rest)) + 1
-            wanted = "a number, then a time 00:01:02,300 --> 00:01:04,500, then text"
-            raise UserError(f"SubRip, line {line}: {rest[:50]!r}; wanted {wanted}")
+            bad_cue = text[min(wrong) :].lstrip()
+            line = text.count("\n", 0, len(text) - len(bad_cue)) + 1
+            expected = "a number, then a time 00:01:02,300 --> 00:01:04,500, then text"
+            raise UserError(f"SubRip, line {line}: {bad_cue[:50]!r}; wanted {expected}")
         super().__init__(text, spans, inner=inner)
 
     def written(self, old: str, new: str) -> str:
         def fit(span: Span) -> bool:
-            return len(re.sub("<[^>]*>", "", new[slice(*span)])) <= most
+            return len(re.sub("<[^>]*>", "", new[slice(*span)])) <= width
 
         lines = words = [match.span() for match in _WORD.finditer(new)]
-        most = LINE
-        while words and (most == LINE or len(lines) > len(old.splitlines())):
-            lines, most = packed(words, fit), most + 1
+        width = LINE
+        while words and (width == LINE or len(lines) > len(old.splitlines())):
+            lines, width = packed(words, fit), width + 1
         line_end = "\r\n" if "\r\n" in self.text else "\n"
         return line_end.join(new[begin:end] for begin, end in lines)
 
 
-class Po(Lines):
+class Po(LineDocument):
     """A document of the messages of a PO file that have no translation.
 
     All are marked fuzzy, for review; until then, gettext does not use them. A plural
@@ -164,7 +167,7 @@ class Po(Lines):
         self,
         text: str,
         target_language: str = "",
-        inner: Callable[[str], Any] = Lines,
+        inner: Callable[[str], Any] = LineDocument,
     ):
         self.polib = library("polib", "--format=po")
         self.line_end = "\r\n" if "\r\n" in text else "\n"
@@ -181,21 +184,25 @@ class Po(Lines):
         if wrong:
             raise UserError(f"not a PO file: line {wrong} is not part of an entry")
         language = read.metadata.get("Language", "")
-        if target_language and language and not same(language, target_language):
+        if (
+            target_language
+            and language
+            and not same_language(language, target_language)
+        ):
             message = f"a PO file of {language}, but the target is {target_language}"
             raise UserError(f"{message}: msginit makes one from the template")
         rule = read.metadata.get("Plural-Forms", "")
         rule = re.match(r"nplurals *= *[2-9] *; *plural *= *([^;]+)", rule)
         try:
-            one = c2py(rule[1])(1) if rule else -1
+            singular_form = c2py(rule[1])(1) if rule else -1
         except ValueError:  # the template's EXPRESSION
-            one = -1
+            singular_form = -1
         text = _ENTRY.sub(self._prepared, text)
         spans, sources = [], []
         for entry in _ENTRY.finditer(text):
             for form in _FORM.finditer(text, *entry.span(5)):
                 if self._value(entry[3]).strip() and not self._value(form[2]):
-                    single = not entry[4] or int(form[1] or 0) == one
+                    single = not entry[4] or int(form[1] or 0) == singular_form
                     spans.append(form.span())
                     sources.append(self._value(entry[3 if single else 4]))
         super().__init__(text, spans, sources, inner)
@@ -212,9 +219,9 @@ class Po(Lines):
         if fills and not re.search("(?m)^#,.*fuzzy", comments):
             flags = re.search("(?m)^#,", comments)
             was = re.search(r"(?m)^#\||\Z", comments)  # the message before
-            at = flags.end() if flags else was.start()
+            position = flags.end() if flags else was.start()
             flag = " fuzzy," if flags else f"#, fuzzy{self.line_end}"
-            comments = comments[:at] + flag + comments[at:]
+            comments = comments[:position] + flag + comments[position:]
         return comments + keys + forms
 
     def written(self, old: str, new: str) -> str:

@@ -11,7 +11,7 @@ from t2t_jax.text.characters import class_name
 from t2t_jax.text.languages import identify
 
 LONGEST = 1_000  # characters of a text that are read
-# Of languages that are written in several; simplified and traditional are not told.
+# Scripts of languages that have several; simplified and traditional count as one.
 _SCRIPTS = {"Latn": "Latin", "Cyrl": "Cyrillic", "Arab": "Arabic", "Deva": "Devanagari"}
 
 
@@ -44,37 +44,37 @@ class Guesser:
     def guess(self, text: str) -> Guess:
         """Compares the languages with each other and with the likeliest other one.
 
-        All other languages together count as much as that one: else a short text would
+        The other languages count as one, the likeliest of them: else a short text would
         always be in one of a hundred others.
         """
         letters = [class_name(c) for c in text[:LONGEST] if c.isalpha()]
         if not letters:
             return Guess(self.codes[0], 0.0, 0.0)
-        others = probabilities(text)
+        probability_of = probabilities(text)  # by name; `candidates` by code
         names = {code: identify(code).code for code in self.codes}
-        own = {c: others.get(name) for c, name in names.items()}
-        others = [p for name, p in others.items() if name not in names.values()]
-        if None in own.values():  # not known to the library
-            left, others = sum(others), [0.0]
-            own = {code: left if p is None else p for code, p in own.items()}
+        candidates = {c: probability_of.get(name) for c, name in names.items()}
+        rivals = [p for n, p in probability_of.items() if n not in names.values()]
+        if None in candidates.values():  # not known to the library
+            unknown, rivals = sum(rivals), [0.0]
+            candidates = {c: unknown if p is None else p for c, p in candidates.items()}
 
         def rank(code: str) -> tuple[float, int]:
-            known = identify(code)
-            return own[code], letters.count(_SCRIPTS.get(known.script or known.usual))
+            script = identify(code).script or identify(code).usual
+            return candidates[code], letters.count(_SCRIPTS.get(script))
 
-        best = max(own, key=rank)
-        among = own[best] / (own[best] + max(others))
-        of_languages = sum({names[code]: p for code, p in own.items()}.values())
-        return Guess(best, among * own[best] / of_languages, among)
+        best = max(candidates, key=rank)
+        among = candidates[best] / (candidates[best] + max(rivals))
+        total = sum({names[code]: p for code, p in candidates.items()}.values())
+        return Guess(best, among * candidates[best] / total, among)
 
 
 def probabilities(text: str) -> dict[str, float]:
     """The probability of each known language, by `Language.code`."""
     identifier, codes = _identifier()
-    found = dict.fromkeys(codes.values(), 0.0)
+    probability_of = dict.fromkeys(codes.values(), 0.0)
     for label, probability in identifier.rank(text[:LONGEST]):
-        found[codes[label]] += probability
-    return found
+        probability_of[codes[label]] += probability
+    return probability_of
 
 
 @functools.cache

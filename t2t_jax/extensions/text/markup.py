@@ -1,9 +1,9 @@
 """Texts with markup: HTML as browsers read it, and XML.
 
-A `Document` is a text and the positions of its segments. A segment is the text between
-two block boundaries as a reader sees it: entities decoded, white space collapsed.
-Translations replace segments; all else of the input is copied. Nothing is serialised,
-so a document without changes is the same string.
+A `MarkupDocument` is a text and the positions of its segments. A segment is the text
+between two block boundaries as a reader sees it: entities decoded, white space
+collapsed. Translations replace segments; all else of the input is copied. Nothing is
+serialised, so a document without changes is the same string.
 
 Block tags end a segment. Inline tags are within one; `tag_placement` finds their places
 in the translation. Hidden content (elements of `HIDDEN` and ignored ones,
@@ -11,7 +11,7 @@ in the translation. Hidden content (elements of `HIDDEN` and ignored ones,
 model does not see it, and within a sentence it moves as one piece.
 
 HTML: elements that are not in `BLOCKS` are inline, as in browsers. End tags that may be
-left out (of p, li, td, ...) are implied where they tell where hidden content ends.
+left out (of p, li, td, ...) are implied where they end hidden content.
 
 XML: an element with text next to it, in the content of its parent, is inline, and so is
 all within it; an element with only white space around it is a block. A text without one
@@ -78,7 +78,7 @@ class Item(NamedTuple):
     value: str = ""  # a tag's name; a text with its entities decoded
 
 
-class Document:
+class MarkupDocument:
     """A text with markup, whose segments can be replaced.
 
     Attributes:
@@ -102,7 +102,7 @@ class Document:
         self.inline = [bool(parts) for _, _, parts in self._segments]
 
     @classmethod
-    def line(cls, text: str) -> "Document":
+    def line(cls, text: str) -> "MarkupDocument":
         """A line without markup: a segment as it is, with all its white space."""
         document = cls(text, ())
         document.segments, document.inline = [text], [False]
@@ -139,19 +139,20 @@ class Document:
 
     def _add_segment(self, run: Iterable[Item]) -> None:
         """Makes a segment of what is between block boundaries, if it has a word."""
-        text, first, last = "", len(self._text), -1  # words are within [first, last)
+        text, start, stop = "", len(self._text), -1  # words are within [start, stop)
         parts: list[Mark] = []  # an element takes those within when it is closed
         opened: list[str] = []  # names of elements
         numbers: list[int] = []  # theirs in `parts`
-        white, waiting = False, []  # is white space before? marks that wait for `after`
+        # Is white space before? Marks whose `space_after` is not known yet.
+        white, waiting = False, []
         for kind, begin, end, value in run:
             if kind == "text":
                 for mark in waiting:
-                    mark.after = value[:1].isspace()
+                    mark.space_after = value[:1].isspace()
                 white, waiting = value[-1:].isspace(), []
                 if value.strip():
-                    low, last = _TRIMMED.match(self._text, begin, end).span(1)
-                    first = min(first, low)
+                    low, stop = _TRIMMED.match(self._text, begin, end).span(1)
+                    start = min(start, low)
                 value = _COLLAPSED.sub(" ", value if text else value.lstrip())
             else:
                 mark = Mark(self._text, kind, begin, end, len(text), white)
@@ -163,7 +164,7 @@ class Document:
                     if opened[-1] == value:  # else tags cross: they have no partner
                         n = numbers[-1]
                         mark = parts[n]
-                        if last <= mark.begin:  # no text
+                        if stop <= mark.begin:  # no text
                             mark.kind = "piece"
                         else:
                             mark.kind, mark.close = "element", waiting[-1]
@@ -173,12 +174,12 @@ class Document:
                         pass
                     del numbers[len(opened) :]
                 if mark.kind == "piece":
-                    if parts and parts[-1].kind == "piece" and last <= parts[-1].begin:
+                    if parts and parts[-1].kind == "piece" and stop <= parts[-1].begin:
                         mark = parts.pop()  # neighbours without text are one piece
-                    mark.end, mark.after = end, False
-                    if text[mark.at :].strip(" "):  # U+00A0, which is not collapsed
-                        text, value = text[: mark.at], "br"
-                    mark.separates |= value == "br" or len(text) > mark.at
+                    mark.end, mark.space_after = end, False
+                    if text[mark.place :].strip(" "):  # U+00A0, which is not collapsed
+                        text, value = text[: mark.place], "br"
+                    mark.separates |= value == "br" or len(text) > mark.place
                     white, waiting = False, [mark]
                 parts.append(mark)
                 value = " " if value == "br" else ""
@@ -186,13 +187,13 @@ class Document:
         if not re.search(r"\w", text):
             return
         # Tags around the whole text, and pieces at its ends, stay outside.
-        while parts := [p for p in parts if p.begin < last and first < p.stop]:
-            if parts[0].begin > first or parts[0].stop < last:
-                first, last = min(first, parts[0].begin), max(last, parts[-1].stop)
+        while parts := [p for p in parts if p.begin < stop and start < p.stop]:
+            if parts[0].begin > start or parts[0].stop < stop:
+                start, stop = min(start, parts[0].begin), max(stop, parts[-1].stop)
                 break
             parts = parts[0].parts
         self.segments.append(text.rstrip())
-        self._segments.append((first, last, parts))
+        self._segments.append((start, stop, parts))
 
 
 # A text, and in it what is between white space at its ends. Possessive: linear time.
@@ -201,7 +202,7 @@ _TRIMMED = re.compile(rf"{_WHITE}((?:{_WHITE}(?:[^\s&]++|&))*)")
 _COLLAPSED = re.compile(r"[ \t\n\f\r]+")  # by HTML: without U+00A0
 
 
-def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
+def parse(text: str, kind: str, ignored: Collection[str] = ()) -> MarkupDocument:
     """Finds the segments of a text with markup.
 
     Args:
@@ -213,8 +214,8 @@ def parse(text: str, kind: str, ignored: Collection[str] = ()) -> Document:
       UserError: the XML is not well-formed.
     """
     if not re.search("[<&\r\n]", text):
-        return Document.line(text)
-    return Document(text, KINDS[kind](text, frozenset(ignored)))
+        return MarkupDocument.line(text)
+    return MarkupDocument(text, KINDS[kind](text, frozenset(ignored)))
 
 
 def _is_hidden(name: str, attributes: Mapping[str, str], names: Collection) -> bool:
@@ -264,35 +265,35 @@ def _html(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of HTML."""
     ignored = {name.lower() for name in ignored} | HIDDEN
     opened: list[str] = []
-    hidden, of = 0, ""  # how many are open, up to the one with hidden content; its name
-    at = int(text.startswith("\ufeff"))
-    while match := _TOKEN.match(text, at):
-        begin, at = match.span()
+    depth, hider = 0, ""  # of the open element with hidden content, from 1; its name
+    end = int(text.startswith("\ufeff"))
+    while match := _TOKEN.match(text, end):
+        begin, end = match.span()
         kind = "text" if match["text"] else "piece"
-        name, was_hidden = (match["name"] or "").lower(), hidden
+        name, was_hidden = (match["name"] or "").lower(), depth
         if match["closed"]:  # browsers drop a tag that the text's end cuts
             kind = "end" if match["slash"] else "start"
             _close(opened, name, kind)
-            if hidden > len(opened):
-                hidden, was_hidden = 0, kind == "end" and name == of
+            if depth > len(opened):
+                depth, was_hidden = 0, kind == "end" and name == hider
         if name in VOID or (name in _FOREIGN and match["tail"].endswith("/")):
             kind = "piece"
         elif kind == "start":
             pairs = _ATTRIBUTES.findall(match["attributes"])
             # Of two attributes of one name, the first counts.
             attributes = {k.lower(): v.strip("\"'").lower() for k, v in pairs[::-1]}
-            hides = not hidden and _is_hidden(name, attributes, ignored)
+            hides = not depth and _is_hidden(name, attributes, ignored)
             if hides or len(opened) < DEEPEST:
                 opened.append(name)
             if hides:
-                hidden, of = len(opened), name
+                depth, hider = len(opened), name
         value = html.unescape(match[0]) if kind == "text" else name
-        yield _item(kind, begin, at, value, name in BLOCKS, (was_hidden, hidden))
+        yield _item(kind, begin, end, value, name in BLOCKS, (was_hidden, depth))
         if kind == "start" and name in RAW and _FOREIGN.isdisjoint(opened):
-            begin, at = at, _raw_end(text, name, at)
+            begin, end = end, _raw_end(text, name, end)
             # A title without an end would be the rest of the page: it is copied.
-            if begin < at < len(text) and not hidden:
-                yield Item("text", begin, at, html.unescape(text[begin:at]))
+            if begin < end < len(text) and not depth:
+                yield Item("text", begin, end, html.unescape(text[begin:end]))
 
 
 def _close(opened: list[str], name: str, kind: str) -> None:
@@ -307,11 +308,11 @@ def _close(opened: list[str], name: str, kind: str) -> None:
         return
 
 
-def _raw_end(text: str, name: str, at: int) -> int:
+def _raw_end(text: str, name: str, begin: int) -> int:
     """Returns where the text of a raw element ends."""
     if name == "script":
-        return _SCRIPT_TEXT.match(text, at).end()
-    end = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(text, at)
+        return _SCRIPT_TEXT.match(text, begin).end()
+    end = re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE).search(text, begin)
     return end.start() if end and name != "plaintext" else len(text)
 
 
@@ -331,9 +332,8 @@ _KINDS = {
 def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
     """Reads XML with expat, which opens no file by itself.
 
-    Returns:
-      (events: byte, kind, value, attributes; the numbers of those that begin an element
-      with text among its children, -1 for a fragment with such text).
+    Returns (byte, kind, value, attributes) of each event, and the numbers of events
+    that begin an element with text among its children; -1 for a fragment with text.
     """
     parser = expat.ParserCreate("utf-8")  # whatever its declaration says
     if is_fragment:
@@ -375,24 +375,24 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
 
 def _xml(text: str, ignored: Collection[str]) -> Iterator[Item]:
     """Items of XML."""
-    at = int(text.startswith("\ufeff"))
-    data = text[at:].encode("utf-8", "surrogatepass")
-    events, mixed = _events(data, not _PROLOG.match(text, at))
+    end = int(text.startswith("\ufeff"))
+    data = text[end:].encode("utf-8", "surrogatepass")
+    events, mixed = _events(data, not _PROLOG.match(text, end))
     inline = [-1 in mixed]  # of each open element: is its content inline?
-    hidden = 0  # how many are open, up to the one with hidden content
+    depth = 0  # of the open element with hidden content, from 1
     for n, (byte, kind, value, attributes) in enumerate(events[:-1]):
-        begin, at = at, at + len(data[byte : events[n + 1][0]].decode())
-        was_hidden, is_block = hidden, False
+        begin, end = end, end + len(data[byte : events[n + 1][0]].decode())
+        was_hidden, is_block = depth, False
         if kind == "start":
             hides = not value or _is_hidden(value, attributes, ignored)
             is_block = not inline[-1]
             inline.append(inline[-1] or n in mixed)
-            hidden = hidden or hides * len(inline)
+            depth = depth or hides * len(inline)
         elif kind == "end":
-            hidden = hidden if hidden < len(inline) else 0
+            depth = depth if depth < len(inline) else 0
             inline.pop()
             is_block = not inline[-1]
-        yield _item(kind, begin, at, value, is_block, (was_hidden, hidden))
+        yield _item(kind, begin, end, value, is_block, (was_hidden, depth))
 
 
 KINDS = {"html": _html, "xml": _xml}

@@ -20,9 +20,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Span, splice
+from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Pair, Span, splice
 
-Pair = tuple[str, str]
 MOST_WORDS = 3  # that `replaced` replaces in a pair without placeholders
 
 
@@ -66,7 +65,8 @@ PATTERNS = {
 _ANY = re.compile("|".join(f"(?P<{kind}>{p})" for kind, p in PATTERNS.items()))
 _LIKELY = re.compile(r"[<{`%$&/@]|www\.")  # in every placeholder; a fast first test
 _SYMBOL = re.compile(PATTERNS["symbol"])
-_WORD = re.compile(r"\w+(?:[-.,:/'’&@]\w+)*")  # also 1,662 and Jean-Luc
+# What a translation copies as a whole, so longer than a unit: 1,662 and Jean-Luc.
+_WORD = re.compile(r"\w+(?:[-.,:/'’&@]\w+)*")
 
 
 class Placeholder(NamedTuple):
@@ -95,14 +95,14 @@ class Protected(NamedTuple):
     kinds: Counter[str]
 
 
-class Restored(NamedTuple):
+class RestoredText(NamedTuple):
     """A translation with its placeholders.
 
     Attributes:
       edits: where each symbol was, and what is there now.
-      missing: the placeholders of the source that it has not, or too seldom.
-      repeated: those that it has too often, or that the source has not. They were
-        taken out if they were symbols, and are in the text if they are spelled out.
+      missing: placeholders of the source that are not in it, or not often enough.
+      repeated: those that are in it too often, or not in the source. Symbols were
+        removed; placeholders that were spelled out are still in the text.
     """
 
     text: str
@@ -120,39 +120,39 @@ def find(text: str) -> list[Placeholder]:
 
 def protect(text: str, symbols: Sequence[str] = SYMBOLS) -> Protected:
     """Replaces placeholders by symbols; `symbols` is () if the model knows none."""
-    found, most = find(text), len(symbols)
-    kinds = Counter(each.kind for each in found)
-    urgent = [p for p in found if _SYMBOL.search(text, p.begin, p.end)]
-    if len(urgent) > most > 0:
-        last = Placeholder(urgent[most - 1].begin, urgent[-1].end, "symbol")
-        urgent[most - 1 :] = [last]
-        found = [p for p in found if p.end <= last.begin or p.begin >= last.end]
-        found = sorted([*found, last])
-    others = dict.fromkeys([*urgent, *found])  # each once, the urgent ones first
-    chosen = sorted([*others][:most])
-    beyond = tuple(text[p.begin : p.end] for p in found if p not in chosen)
-    used = tuple(symbols[: len(chosen)])
-    spans = [(p.begin, p.end) for p in chosen]
+    matches, limit = find(text), len(symbols)
+    kinds = Counter(match.kind for match in matches)
+    urgent = [p for p in matches if _SYMBOL.search(text, p.begin, p.end)]
+    if len(urgent) > limit > 0:
+        merged = Placeholder(urgent[limit - 1].begin, urgent[-1].end, "symbol")
+        urgent[limit - 1 :] = [merged]
+        matches = [p for p in matches if p.end <= merged.begin or p.begin >= merged.end]
+        matches = sorted([*matches, merged])
+    ranked = dict.fromkeys([*urgent, *matches])  # each once, the urgent ones first
+    selected = sorted([*ranked][:limit])
+    beyond = tuple(text[p.begin : p.end] for p in matches if p not in selected)
+    used = tuple(symbols[: len(selected)])
+    spans = [(p.begin, p.end) for p in selected]
     originals = tuple(text[begin:end] for begin, end in spans)
     return Protected(*splice(text, spans, used), used, originals, beyond, kinds)
 
 
-def restore(translation: str, protected: Protected) -> Restored:
+def restore(translation: str, protected: Protected) -> RestoredText:
     """Replaces symbols by placeholders, each exactly once; reports what is wrong.
 
     A symbol that comes again, or that the source has not, is taken out; of equal
     placeholders each may stand for another. The text between is not changed.
     """
     original_of = dict(zip(protected.symbols, protected.originals, strict=True))
-    left, repeated = Counter(protected.originals), []
+    remaining, repeated = Counter(protected.originals), []
     spans, replacements = [], []
     # They are the text's own if there were none to hide them.
-    own = any(map(_SYMBOL.search, protected.beyond))
-    for match in () if own else _SYMBOL.finditer(translation):
+    symbols_are_text = any(map(_SYMBOL.search, protected.beyond))
+    for match in () if symbols_are_text else _SYMBOL.finditer(translation):
         begin, end = match.span()
         original = original_of.get(match[0], "")
-        if left[original]:
-            left[original] -= 1
+        if remaining[original]:
+            remaining[original] -= 1
         else:
             repeated.append(original or match[0])
             # Of the spaces around it, one goes with it.
@@ -168,9 +168,9 @@ def restore(translation: str, protected: Protected) -> Restored:
         if not any(begin < p.end and p.begin < end for begin, end in placed)
     )
     beyond = Counter(protected.beyond)
-    missing = *left.elements(), *(beyond - spelled).elements()
+    missing = *remaining.elements(), *(beyond - spelled).elements()
     repeated += (spelled - beyond).elements()
-    return Restored(text, edits, missing, tuple(repeated))
+    return RestoredText(text, edits, missing, tuple(repeated))
 
 
 def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
@@ -181,21 +181,21 @@ def replaced(pair: Pair, draws: Stream, _: Sequence[Pair]) -> Pair:
     with a capital and not the first of a side. The symbols follow one another, from a
     drawn one, in the order of the source.
     """
-    found = [_by_text(side, (p[:2] for p in find(side))) for side in pair]
-    if not any(found):
+    by_text = [_by_text(side, (p[:2] for p in find(side))) for side in pair]
+    if not any(by_text):
         words = [_by_text(s, (m.span() for m in _WORD.finditer(s))) for s in pair]
-        first = [next(iter(of_side), "") for of_side in words]
+        starts = [next(iter(places), "") for places in words]
         copied = [
             word
             for word, spans in words[0].items()
             if len(spans) == 1 == len(words[1].get(word, ()))
-            and (re.search(r"\d", word) or (word[0].isupper() and word not in first))
+            and (re.search(r"\d", word) or (word[0].isupper() and word not in starts))
         ]
         copied.sort(key=lambda _: draws.uniform())
         copied = copied[: 1 + draws.below(MOST_WORDS)]
-        found = [{word: of_side[word] for word in copied} for of_side in words]
-    source, target = found
-    sizes = [{k: len(v) for k, v in of_side.items()} for of_side in found]
+        by_text = [{word: places[word] for word in copied} for places in words]
+    source, target = by_text
+    sizes = [{k: len(v) for k, v in places.items()} for places in by_text]
     # Or the text has symbols of its own.
     if not source or sizes[0] != sizes[1] or any(map(_SYMBOL.search, pair)):
         return pair

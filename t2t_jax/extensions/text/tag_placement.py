@@ -33,9 +33,9 @@ class Mark:
     kind: str  # "element", "piece"; of a tag without partner: "start", "end"
     begin: int  # in characters of the page; of an element, those of its start tag
     end: int
-    at: int  # the characters of the segment that are before it
-    before: bool  # is white space next to it?
-    after: bool = False
+    place: int  # the characters of the segment that are before it
+    space_before: bool
+    space_after: bool = False
     separates: bool = False  # is it white space, as <br> is?
     close: "Mark | None" = None  # the end tag of an element
     parts: "list[Mark]" = dataclasses.field(default_factory=list)  # those within it
@@ -50,9 +50,11 @@ class Mark:
         return (self.close or self).end
 
     @property
-    def is_left(self) -> bool:
-        """Whether a space between two words goes before it, if it is between them."""
-        return self.before if self.before != self.after else self.kind != "end"
+    def follows_space(self) -> bool:
+        """True if the space of two words is written before this tag, not after it."""
+        if self.space_before != self.space_after:
+            return self.space_before
+        return self.kind != "end"
 
 
 class _Word(NamedTuple):
@@ -75,7 +77,7 @@ def place(
       aligned: units and links of both.
 
     Returns:
-      (the translation with tags, escaped; counts, see `Document.report`).
+      (the translation with tags, escaped; counts, see `MarkupDocument.report`).
 
     Raises:
       ValueError: links are out of range.
@@ -88,22 +90,18 @@ def place(
     counts: collections.Counter[str] = collections.Counter()
     gaps: list[list[Mark]] = [[] for _ in range(len(targets) + 1)]
     _fill(gaps, parts, words, (0, len(targets)), (0, len(words)), counts)
-    output, at = [], 0
+    output, end = [], 0
     for marks, span in zip(gaps, [*targets, (len(target),) * 2], strict=True):
-        output += _gap(marks, target, at, span[0])
+        output += _gap(marks, target, end, span[0])
         output.append(html.escape(target[slice(*span)], quote=False))
-        at = span[1]
+        end = span[1]
     return "".join(output), counts
 
 
 def _split_words(
     source: str, parts: Sequence[Mark], target: str, aligned: Aligned
 ) -> tuple[list[_Word], list[Span]]:
-    """Splits words at the tags within, if they are translated as themselves.
-
-    Returns:
-      (words of the source, spans of the target).
-    """
+    """Splits words at the tags within, if they are translated as themselves."""
     cuts, links = sorted(set(_places(parts))), set(aligned.links)
     uses = [collections.Counter(side) for side in zip(*links, strict=True)]
     sources, targets = set(aligned.source), set(aligned.target)
@@ -117,52 +115,49 @@ def _split_words(
             targets.remove(spans[1])
             borders = itertools.pairwise([begin, *within, end])
             pairs = [((a, b), (a - begin + low, b - begin + low)) for a, b in borders]
-        for one, other in pairs:
-            sources.add(one)
-            targets.add(other)
-            linked[one].append(other)
+        for unit, translation in pairs:
+            sources.add(unit)
+            targets.add(translation)
+            linked[unit].append(translation)
     number = {span: n for n, span in enumerate(sorted(targets))}
     linked_to = {s: {number[t] for t in linked[s]} for s in sorted(sources)}
-    return [_Word(*span, to) for span, to in linked_to.items()], [*number]
+    return [_Word(*span, units) for span, units in linked_to.items()], [*number]
 
 
 def _places(parts: Sequence[Mark]) -> Iterator[int]:
     for mark in parts:
-        yield from (mark.at, *_places(mark.parts), (mark.close or mark).at)
+        end = (mark.close or mark).place
+        yield from (mark.place, *_places(mark.parts), end)
 
 
 def _fill(
     gaps, parts: Sequence[Mark], words, target: Span, source: Span, counts
 ) -> None:
-    """Puts the children of an element into gaps between units of the translation.
+    """Puts `parts`, the children of an element, into gaps of the translation.
 
-    Args:
-      gaps: the tags before each unit, and after all; changed.
-      parts: the children.
-      words: all source units.
-      target, source: the units of the element.
-      counts: for the report; changed.
+    `target` and `source` are the element's units; `gaps` and `counts` are changed.
     """
-    covered, own = [], {}
+    covered, linked = [], {}
     for n, mark in enumerate(parts):
-        low = bisect.bisect(words, mark.at, key=lambda word: word.end)
-        high = bisect.bisect_left(words, (mark.close or mark).at, key=lambda w: w.begin)
+        end = (mark.close or mark).place
+        low = bisect.bisect(words, mark.place, key=lambda word: word.end)
+        high = bisect.bisect_left(words, end, key=lambda word: word.begin)
         covered.append((low, high))
         if mark.close:
-            own[n] = _reached(words[low:high], target)
-    spans = _spans(own, counts)
+            linked[n] = _reached(words[low:high], target)
+    spans = _spans(linked, counts)
     siblings, latest = [(target[0],) * 2, *sorted(spans.values())], target[0]
     for n, mark in enumerate(parts):
         kind = {"element": "elements", "piece": "pieces"}.get(mark.kind, "unpaired")
         counts[kind] += 1
         if n not in spans:
-            at = _near(mark, words, target, source, covered[n])
-            low, high = siblings[bisect.bisect_left(siblings, (at,)) - 1]
-            if low < at < high:
-                at = high if mark.kind == "end" else low
+            unit = _near(mark, words, target, source, covered[n])
+            low, high = siblings[bisect.bisect_left(siblings, (unit,)) - 1]
+            if low < unit < high:
+                unit = high if mark.kind == "end" else low
             if kind == "unpaired":
-                at = latest = max(at, latest)
-            spans[n] = at, at
+                unit = latest = max(unit, latest)
+            spans[n] = unit, unit
             counts["emptied"] += kind == "elements"
     # At the same unit, what is empty comes first.
     for n in sorted(spans, key=lambda n: (spans[n][0], spans[n][0] < spans[n][1], n)):
@@ -177,16 +172,16 @@ def _reached(words: Sequence[_Word], target: Span) -> set[int]:
     return {t for word in words for t in word.linked if target[0] <= t < target[1]}
 
 
-def _spans(own: Mapping[int, set[int]], counts) -> dict[int, Span]:
+def _spans(linked: Mapping[int, set[int]], counts) -> dict[int, Span]:
     """Finds the target units of siblings without overlaps, by those linked to each."""
     owner = {}
-    for n in sorted(own, key=lambda n: (len(own[n]), n), reverse=True):
-        owner.update(dict.fromkeys(own[n], n))
+    for n in sorted(linked, key=lambda n: (len(linked[n]), n), reverse=True):
+        owner.update(dict.fromkeys(linked[n], n))
     runs = [[*run] for _, run in itertools.groupby(sorted(owner), key=owner.get)]
     spans: dict[int, Span] = {}
     for run in sorted(runs, key=len, reverse=True):
         spans.setdefault(owner[run[0]], (run[0], run[-1] + 1))
-    counts["split"] += sum(not own[n] <= {*range(*spans[n])} for n in spans)
+    counts["split"] += sum(not linked[n] <= {*range(*spans[n])} for n in spans)
     return spans
 
 
@@ -195,10 +190,10 @@ def _near(
 ) -> int:
     """Finds the place of what has no linked unit, by the units next to its own."""
     low, high = covered if mark.close else (covered[1], covered[1])
-    is_left = mark.is_left and low == covered[0]  # else it is within a word
-    others = range(high, source[1]), range(low - 1, source[0] - 1, -1)
-    for pair in itertools.zip_longest(*others):
-        for n in pair if is_left else pair[::-1]:
+    follows_space = mark.follows_space and low == covered[0]  # else it is within a word
+    right, left = range(high, source[1]), range(low - 1, source[0] - 1, -1)
+    for pair in itertools.zip_longest(right, left):
+        for n in pair if follows_space else pair[::-1]:
             if n is not None and (units := _reached(words[n : n + 1], target)):
                 return min(units) if n >= high else max(units) + 1
     return target[1]
@@ -207,29 +202,29 @@ def _near(
 def _gap(marks: Sequence[Mark], target: str, begin: int, end: int) -> list[str]:
     """Writes the tags between two units, and the white space between these."""
     white = html.escape(target[begin:end], quote=False)
-    if any(m.separates and not m.before and not m.after for m in marks):
+    if any(m.separates and not (m.space_before or m.space_after) for m in marks):
         white = white.strip()
-    slot = next((n for n, mark in enumerate(marks) if mark.is_left), len(marks))
+    slot = next((n for n, mark in enumerate(marks) if mark.follows_space), len(marks))
     # A piece with white space on both sides gets a second space, but not next to signs;
     # one of words, with white space on one side, and a sign on the other, only next to
     # a word.
-    first, last = begin == 0, end == len(target)
+    at_begin, at_end = begin == 0, end == len(target)
     after_word = target[begin - 1 : begin].isalnum()
     before_word = target[end : end + 1].isalnum()
-    output, spaced = [], first
+    output, spaced = [], at_begin
     for n, mark in enumerate(marks):
         piece = mark.kind == "piece"
         has_words = re.search(r">[^<>]*\w", mark.text) is not None
         if n == slot and white:
             output.append(white)
-        elif piece and not first | spaced and (white or last or after_word):
-            wanted = mark.before or (mark.after and after_word and has_words)
-            output += [" "] * wanted
+        elif piece and not at_begin | spaced and (white or at_end or after_word):
+            inner = mark.space_after and after_word and has_words
+            output += [" "] * (mark.space_before or inner)
         output.append(mark.text)
         spaced = (spaced or n == slot) and not piece
-        wanted = mark.after or (mark.before and before_word and has_words)
-        fits = slot <= n if white else first or before_word
-        if piece and wanted and fits and not last:
+        outer = mark.space_after or (mark.space_before and before_word and has_words)
+        fits = slot <= n if white else at_begin or before_word
+        if piece and outer and fits and not at_end:
             output.append(" ")
             spaced = True
     return output if slot < len(marks) else [*output, white]

@@ -29,9 +29,8 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import read_flag_file
 from t2t_jax.io.tables import text_table
 from t2t_jax.text.counter_random import Stream
-from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Span, splice, units
+from t2t_jax.text.units import MARKS, SYMBOLS, Edits, Pair, Span, splice, units
 
-Pair = tuple[str, str]
 OUTCOMES = "exact", "inflected", "missing"
 
 
@@ -44,7 +43,7 @@ class Match(NamedTuple):
     target: str
 
 
-class _Words:
+class _Line:
     """The units of a line, and which of them begin a sentence."""
 
     def __init__(self, line: str):
@@ -86,18 +85,20 @@ class Terms:
             place = f"--{flag}: {file}, line {number}"
             if (tabs := line.count("\t")) != 1:
                 raise UserError(f"{place}: got {tabs} tabs, want 1: SOURCE<TAB>TARGET")
-            if own := [symbol for symbol in (*SYMBOLS, *MARKS) if symbol in line]:
-                raise UserError(f"{place}: has {own[0]}, which is reserved")
+            if reserved := [symbol for symbol in (*SYMBOLS, *MARKS) if symbol in line]:
+                raise UserError(f"{place}: has {reserved[0]}, which is reserved")
             source, target = map(str.strip, line.split("\t"))
-            words = tuple(_Words(source).words)
+            words = tuple(_Line(source).words)
             if not words or not target:
                 side = "target" if words else "source"
                 raise UserError(f"{place}: the {side} is empty")
-            _, before, first = self._terms.setdefault(words, (source, target, number))
-            if before != target:
+            _, defined, defined_in = self._terms.setdefault(
+                words, (source, target, number)
+            )
+            if defined != target:
                 raise UserError(
-                    f"{place}: {source!r} is there before, too: {before!r} in line "
-                    f"{first}, {target!r} here; want one target for a source"
+                    f"{place}: {source!r} is there before, too: {defined!r} in "
+                    f"line {defined_in}, {target!r} here; want one target for a source"
                 )
         if not self._terms:
             raise UserError(f"--{flag}: {file}, has no term; want SOURCE<TAB>TARGET")
@@ -106,17 +107,19 @@ class Terms:
 
     def matches(self, line: str) -> list[Match]:
         """Finds the terms of a line, in order; none overlap."""
-        line, place, found = _Words(line), 0, []
+        line, place, matches = _Line(line), 0, []
         spans = line.spans
         while place < len(spans):
             for end in range(min(place + self._longest, len(spans)), place, -1):
-                known = filter(None, map(self._terms.get, line.readings(place, end)))
-                if term := next(known, None):
-                    found.append(Match(spans[place][0], spans[end - 1][1], *term[:2]))
+                candidates = filter(
+                    None, map(self._terms.get, line.readings(place, end))
+                )
+                if term := next(candidates, None):
+                    matches.append(Match(spans[place][0], spans[end - 1][1], *term[:2]))
                     place = end - 1
                     break
             place += 1
-        return found
+        return matches
 
     def phrases(self, line: str) -> tuple[str, ...]:
         """The targets of the terms of a line, each once."""
@@ -138,31 +141,31 @@ def check(matches: Sequence[Match], translation: str) -> list[Checked]:
     case, or with the same first letters, at least 4 and two thirds of the longer word,
     where ä is a. It is a rule for a report: "Hunde" and "Hundin" count for "Hund".
     """
-    line, taken, found = _Words(translation), set(), {}
+    line, taken_places, checked = _Line(translation), set(), {}
     for outcome, alike in (("exact", operator.eq), ("inflected", _inflected)):
         for n, match in enumerate(matches):
-            target = _Words(match.target).words
+            target = _Line(match.target).words
             for begin in range(len(line.words) - len(target) + 1):
                 places = range(begin, begin + len(target))
-                if n in found or not taken.isdisjoint(places):
+                if n in checked or not taken_places.isdisjoint(places):
                     continue
                 readings = line.readings(begin, places.stop)
                 if any(all(map(alike, target, reading)) for reading in readings):
                     span = line.spans[begin][0], line.spans[places[-1]][1]
-                    found[n] = Checked(match, outcome, span)
-                    taken.update(places)
+                    checked[n] = Checked(match, outcome, span)
+                    taken_places.update(places)
     missing = (Checked(match, "missing", None) for match in matches)
-    return [found.get(n, each) for n, each in enumerate(missing)]
+    return [checked.get(n, absent) for n, absent in enumerate(missing)]
 
 
-def _inflected(word: str, other: str) -> bool:
-    one, two = (
+def _inflected(word: str, form: str) -> bool:
+    letters_a, letters_b = (
         [c for c in unicodedata.normalize("NFD", w) if not unicodedata.combining(c)]
-        for w in (word.lower(), other.lower())
+        for w in (word.lower(), form.lower())
     )
-    same = itertools.takewhile(bool, map(operator.eq, one, two))
-    shared, longest = sum(same), max(len(one), len(two))
-    return one == two or (shared >= 4 and 3 * shared >= 2 * longest)
+    common = itertools.takewhile(bool, map(operator.eq, letters_a, letters_b))
+    shared, longest = sum(common), max(len(letters_a), len(letters_b))
+    return letters_a == letters_b or (shared >= 4 and 3 * shared >= 2 * longest)
 
 
 def report_lines(outcomes: Mapping[Pair, Counter[str]]) -> list[str]:
@@ -181,10 +184,10 @@ def annotate(line: str, matches: Sequence[Match]) -> tuple[str, Edits]:
     `A<term> dog<is> Hund</term> barks.`: a mark takes the place of a space, so that all
     words are the tokens that they are without it.
     """
-    opening, between, closing = MARKS
+    opening, separator, closing = MARKS
     spans, texts = [], []
     for begin, end, *_, target in matches:
-        texts.append(f"{opening} {line[begin:end]}{between} {target}{closing}")
+        texts.append(f"{opening} {line[begin:end]}{separator} {target}{closing}")
         spans.append((begin - (line[begin - 1 : begin] == " "), end))
     return splice(line, spans, texts)
 
@@ -214,7 +217,7 @@ def learn_lexicon(pairs: Iterable[Pair]) -> Lexicon:
     learned = learn_both_ways(numbered, len(numbers[1]), ITERATIONS)
     probable = learned.forward_k * learned.backward_k >= PROBABLE
     often = np.bincount(learned.type_c, minlength=len(probable)) >= LEAST
-    source, target = (list(of_side) for of_side in numbers)
+    source, target = map(list, numbers)
     lexicon = defaultdict(list)
     for k in np.flatnonzero(probable & often):
         lexicon[source[learned.source_k[k]]].append(target[learned.target_k[k]])
@@ -226,7 +229,7 @@ def annotated(lexicon: Lexicon, pair: Pair, draws: Stream, _: Sequence[Pair]) ->
 
     `EXCHANGED` of the translations become that of another word, on both sides.
     """
-    source, target = map(_Words, pair)
+    source, target = map(_Line, pair)
     count = Counter(target.words)
     terms = {
         span: Match(*span, word, translation)
@@ -236,16 +239,16 @@ def annotated(lexicon: Lexicon, pair: Pair, draws: Stream, _: Sequence[Pair]) ->
     }
     if not terms or any(mark in pair[0] for mark in MARKS):
         return pair
-    chosen = sorted(terms.values(), key=lambda _: draws.uniform())
-    chosen = sorted(chosen[: 1 + draws.below(MOST_TERMS)])
+    selected = sorted(terms.values(), key=lambda _: draws.uniform())
+    selected = sorted(selected[: 1 + draws.below(MOST_TERMS)])
     words, written = [*lexicon], {}
-    for n, match in enumerate(chosen):
-        other = lexicon[words[draws.below(len(words))]][0]
-        alike = other[0].isupper() == match.target[0].isupper()
-        if draws.uniform() < EXCHANGED and alike and not count[other]:
-            count[other] = 1
+    for n, match in enumerate(selected):
+        replacement = lexicon[words[draws.below(len(words))]][0]
+        alike = replacement[0].isupper() == match.target[0].isupper()
+        if draws.uniform() < EXCHANGED and alike and not count[replacement]:
+            count[replacement] = 1
             span = target.spans[target.words.index(match.target)]
-            chosen[n], written[span] = match._replace(target=other), other
+            selected[n], written[span] = match._replace(target=replacement), replacement
     spans = sorted(written)
     changed = splice(pair[1], spans, [written[span] for span in spans])[0]
-    return annotate(pair[0], chosen)[0], changed
+    return annotate(pair[0], selected)[0], changed

@@ -20,7 +20,7 @@ NEIGHBOURS = (-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1
 def align_words(
     pairs: Sequence[tuple[Words, Words]], aligned: int
 ) -> list[set[tuple[int, int]]]:
-    """Links words of the first pairs, so many, by an `Aligner` of all pairs.
+    """Links the words of the first `aligned` pairs, by an `Aligner` of all pairs.
 
     Returns:
       For each of these pairs, (source word, target word), as numbers from 0.
@@ -28,8 +28,8 @@ def align_words(
     numbers: dict[str, int] = {}
     numbered = [tuple(_numbered(pair, numbers)) for pair in pairs]
     links = [set() for _ in range(aligned)]
-    of_first = Aligner(numbered, len(numbers)).links(numbered[:aligned])
-    for pair, target, source in of_first.tolist():
+    link_rows = Aligner(numbered, len(numbers)).links(numbered[:aligned])
+    for pair, target, source in link_rows.tolist():
         links[pair].add((source, target))
     return links
 
@@ -83,12 +83,12 @@ def learn_both_ways(
 
 
 def content_words(
-    pairs: Sequence[tuple[Words, Words]], frequent: int, least: int, cells: int
+    pairs: Sequence[tuple[Words, Words]], frequent: int, min_lines: int, cells: int
 ):
-    """The words of each side that are in `least` lines, as numbers.
+    """The words of each side that are in `min_lines` lines, as numbers.
 
     The most `frequent` words are left out if they are in over 2% of the lines. Every
-    n-th pair is returned, so that they have at most so many `cells`.
+    n-th pair is returned, with n such that they have at most `cells` cells.
 
     Returns:
       (pairs of arrays of numbers, for each side word -> number, and word -> lines).
@@ -102,12 +102,14 @@ def content_words(
         common = {w for w, c in count.most_common(frequent) if 50 * c > len(pairs)}
         counts.append(count)
         # In alphabetical order: the order within a set differs from run to run.
-        kept = sorted(w for w, c in count.items() if c >= least and w not in common)
-        numbers.append({w: n for n, w in enumerate(kept)})
+        listed = sorted(
+            w for w, c in count.items() if c >= min_lines and w not in common
+        )
+        numbers.append({w: n for n, w in enumerate(listed)})
     numbered_pairs = [
         tuple(
-            np.array(sorted({of[w] for w in words if w in of}), np.int64)
-            for words, of in zip(pair, numbers, strict=True)
+            np.array(sorted({ids[w] for w in words if w in ids}), np.int64)
+            for words, ids in zip(pair, numbers, strict=True)
         )
         for pair in pairs
     ]
@@ -244,23 +246,23 @@ class Aligner:
 
         Words are those of the pairs, by their places from 0.
         """
-        other = self._backward.links([pair[::-1] for pair in pairs])
-        return grow_diagonal(self._forward.links(pairs), other[:, [0, 2, 1]])
+        backward = self._backward.links([pair[::-1] for pair in pairs])
+        return grow_diagonal(self._forward.links(pairs), backward[:, [0, 2, 1]])
 
 
-def grow_diagonal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def grow_diagonal(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
     """Joins the links of two directions: grow-diag (Koehn et al. 2003).
 
     Links of both are kept. Again and again those of either are added that are next to a
     link, diagonally too, if one of their words has none.
 
     Args:
-      one, other: int64 [links, 3], (pair, target word, source word), none twice.
+      forward, backward: int64 [links, 3], (pair, target word, source word), none twice.
 
     Returns:
       The same, sorted.
     """
-    links = np.concatenate([one, other])
+    links = np.concatenate([forward, backward])
     # A table of all words. Between two pairs an empty row and an empty column: their
     # words are no neighbours.
     _, height, width = links.max(0, initial=0) + 2
@@ -268,13 +270,13 @@ def grow_diagonal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     cell_l, first_l, count_l = np.unique(cell_l, return_index=True, return_counts=True)
     pair_l, t_l, s_l = links[first_l].T
     t_l, s_l = pair_l * height + t_l, pair_l * width + s_l
-    linked_l, before = count_l == 2, -1
-    while before != (before := linked_l.sum()):
+    linked_l, linked_before = count_l == 2, -1
+    while linked_before != (linked_before := linked_l.sum()):
         # One neighbour after the other, so that a word gets one link at a time.
         for down, right in NEIGHBOURS:
             near = np.isin(cell_l + down * width + right, cell_l[linked_l])
-            both = np.isin(t_l, t_l[linked_l]) & np.isin(s_l, s_l[linked_l])
-            linked_l |= near & ~both
+            both_linked = np.isin(t_l, t_l[linked_l]) & np.isin(s_l, s_l[linked_l])
+            linked_l |= near & ~both_linked
     return links[first_l[linked_l]]
 
 

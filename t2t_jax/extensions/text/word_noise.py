@@ -28,10 +28,10 @@ def drop(words: Sequence[str], share: float, numbers: np.ndarray) -> list[str]:
       share: 0 < share < 1.
       numbers: uniform in [0, 1), one for each word.
     """
-    kept = numbers >= share
-    if len(words) and not kept.any():
-        kept[np.argmax(numbers)] = True  # each word with the same probability
-    return [word for word, keep in zip(words, kept, strict=True) if keep]
+    is_kept = numbers >= share
+    if len(words) and not is_kept.any():
+        is_kept[np.argmax(numbers)] = True  # each word with the same probability
+    return [word for word, keep in zip(words, is_kept, strict=True) if keep]
 
 
 def blank(words: Sequence[str], share: float, numbers: np.ndarray) -> list[str]:
@@ -91,19 +91,19 @@ class WordNoise(NamedTuple):
     amount: float
 
     def __str__(self) -> str:
-        whole = self.amount.is_integer()
-        return f"{self.name}@{int(self.amount) if whole else self.amount!r}"
+        is_whole = self.amount.is_integer()
+        return f"{self.name}@{int(self.amount) if is_whole else self.amount!r}"
 
 
 def named_amounts(
-    parts: Iterable[str], names: Collection[str], where: str, kind: str
+    parts: Iterable[str], names: Collection[str], context: str, kind: str
 ) -> dict[str, str | None]:
     """Splits parts such as `drop@0.1` into names and amounts.
 
     Args:
       parts: Names, each perhaps with an @ and its amount.
       names: Those that there are.
-      where: What error messages begin with.
+      context: What error messages begin with.
       kind: What a name is of, for error messages.
 
     Returns:
@@ -114,12 +114,14 @@ def named_amounts(
     """
     amounts: dict[str, str | None] = {}
     for part in parts:
-        name, at, amount = part.partition("@")
+        name, separator, amount = part.partition("@")
         if name not in names:
-            raise UserError(f"{where}: no {kind} {name!r}" + did_you_mean(name, names))
+            raise UserError(
+                f"{context}: no {kind} {name!r}" + did_you_mean(name, names)
+            )
         if name in amounts:
-            raise UserError(f"{where} names {name} twice; want it once")
-        amounts[name] = amount if at else None
+            raise UserError(f"{context} names {name} twice; want it once")
+        amounts[name] = amount if separator else None
     return amounts
 
 

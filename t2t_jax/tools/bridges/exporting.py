@@ -38,7 +38,7 @@ LINES = 1_000  # compared
 LOST = -1.0
 
 
-class Lines(NamedTuple):
+class ComparedLines(NamedTuple):
     """Text to compare translations on."""
 
     sources: list[str]
@@ -138,22 +138,22 @@ def export(
 def check_task(translator: Translator, name: str, form: ExportFormat) -> None:
     """Checks that a format other than one of weights may hold the task's model."""
     if not form.holds_weights and not task_of(translator.config).searches:
-        others = [other for other, form in EXPORTS.items() if form.holds_weights]
+        formats = [key for key, form in EXPORTS.items() if form.holds_weights]
         raise UserError(
             f"--to={name} exports models that write a text for each source, and "
             f"config.task.kind={translator.config.task.kind!r} does not; --to="
-            f"{' or '.join(others)} holds the weights of any model"
+            f"{' or '.join(formats)} holds the weights of any model"
         )
 
 
-def check_text(translator: Translator, test: str, references: bool) -> Lines:
+def check_text(translator: Translator, test: str, references: bool) -> ComparedLines:
     """Finds lines to compare translations on, at most `LINES`."""
     data = translator.config.data
     folder = "" if test else data.dir
-    own = split_names(f"{data.dev},{data.test}")
+    run_specs = split_names(f"{data.dev},{data.test}")
     # Text of TensorFlow Datasets may have to be downloaded first, which is not asked.
-    own = [place for place in own if not place.startswith("tfds:")]
-    specs = test or join_names(own)
+    run_specs = [place for place in run_specs if not place.startswith("tfds:")]
+    specs = test or join_names(run_specs)
     corpora: Sequence[Corpus] = ()
     try:
         corpora = open_specs(specs, task_of(translator.config).open, folder)
@@ -161,19 +161,19 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         if test:
             raise
         say(f"the run's dev and test text is not here: {e}")
-    most = longest_source(translator.config, translator.model)[0]
+    longest = longest_source(translator.config, translator.model)[0]
     source = translator.vocabulary.source
 
-    def compared(line: str) -> bool:
+    def comparable(line: str) -> bool:
         # Other systems translate lines without a visible character, too, and cut lines
         # that are too long in other places.
-        return visible(line) and len(source.encode([line], end=True)[0]) <= most
+        return visible(line) and len(source.encode([line], end=True)[0]) <= longest
 
-    every = (pair for corpus in corpora for pair in corpus.pairs())
-    pairs = [*itertools.islice((p for p in every if compared(p[0])), LINES)]
+    all_pairs = (pair for corpus in corpora for pair in corpus.pairs())
+    pairs = [*itertools.islice((p for p in all_pairs if comparable(p[0])), LINES)]
     if pairs:
         names = ", ".join(corpus.name for corpus in corpora)
-        return Lines(*map(list, zip(*pairs, strict=True)), f"lines of {names}")
+        return ComparedLines(*map(list, zip(*pairs, strict=True)), f"lines of {names}")
     if references:
         raise UserError(
             "quantized weights are judged by BLEU, which needs text with translations; "
@@ -181,7 +181,9 @@ def check_text(translator: Translator, test: str, references: bool) -> Lines:
         )
     sources, _ = agreement.random_pairs(translator)
     texts = [" ".join(t.split()) for t in translator.vocabulary.source.decode(sources)]
-    return Lines([t for t in texts if compared(t)], None, "lines of random tokens")
+    return ComparedLines(
+        [t for t in texts if comparable(t)], None, "lines of random tokens"
+    )
 
 
 def _check(
@@ -189,7 +191,7 @@ def _check(
     form: ExportFormat,
     folder: Path,
     job: dict[str, Any],
-    lines: Lines | None,
+    lines: ComparedLines | None,
     rounded: bool,
 ) -> dict[str, Any]:
     """Compares an export with ours; returns the content of `agreement.json`."""
@@ -221,7 +223,7 @@ def _check(
     return report | {"agrees": agrees, "summary": "; ".join(summary)}
 
 
-def _encoded(translator: Translator, lines: Lines) -> tuple[list, list]:
+def _encoded(translator: Translator, lines: ComparedLines) -> tuple[list, list]:
     """Sources with EOS, and the output limits."""
     sources = translator.vocabulary.source.encode(lines.sources, end=True)
     decode = translator.config.decode
@@ -242,7 +244,7 @@ def _beam(translator, form, job, lines, rounded):
     """Beam search, text to text; quantized weights by BLEU."""
     sources, limits = _encoded(translator, lines)
     decode = translator.config.decode
-    theirs = peer_process.run(
+    answer = peer_process.run(
         form.peer,
         "beam",
         lines=lines.sources,
@@ -253,13 +255,13 @@ def _beam(translator, form, job, lines, rounded):
         **job,
     )
     # Some tokenizers are only in t2t_jax.
-    texts = theirs["texts"] or translator.vocabulary.decode(theirs["tokens"])
-    ours = translator.translate(lines.sources, warn=False)
-    compared = agreement.compare_texts(translator, lines.sources, ours, texts)
-    result = compared._asdict() | {"seconds": theirs.get("seconds")}
+    texts = answer["texts"] or translator.vocabulary.decode(answer["tokens"])
+    translations = translator.translate(lines.sources, warn=False)
+    compared = agreement.compare_texts(translator, lines.sources, translations, texts)
+    result = compared._asdict() | {"seconds": answer.get("seconds")}
     text, good = str(compared), True
     # Where the exported tokenizer reads the lines, it has to give our ids.
-    differs = theirs.get("tokenizer_differs", [])
+    differs = answer.get("tokenizer_differs", [])
     if differs:
         result["tokenizer_differs"] = differs
         text += f", the exported tokenizer splits {len(differs):,} lines otherwise"
@@ -268,7 +270,7 @@ def _beam(translator, form, job, lines, rounded):
         difference = measures.compared(
             {"bleu": text_measures(translator.config.data.target)["bleu"]},
             texts,
-            [translation.text for translation in ours],
+            [translation.text for translation in translations],
             [*zip(lines.sources, lines.references, strict=True)],
         )["bleu"]
         result["bleu"] = difference

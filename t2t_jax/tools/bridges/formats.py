@@ -20,12 +20,12 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 from t2t_jax.tools.bridges.model_files import Fields
 from t2t_jax.tools.bridges.weights import Tensors
 
 
-class Request(NamedTuple):
+class ImportRequest(NamedTuple):
     """The user's description of a model to import; empty or None if not given.
 
     Attributes:
@@ -63,7 +63,7 @@ class ImportFormat(NamedTuple):
     # True if a path looks like it; reads file names and a config at most.
     recognize: Callable[[Path], bool]
     # Raises UserError for all that it cannot read exactly.
-    read: Callable[[Request], Imported]
+    read: Callable[[ImportRequest], Imported]
     peer: str | None  # a script in checks/peers/ that runs the original, if one exists
     # The fields of a request that it uses besides the path.
     reads: tuple[str, ...] = ("source", "target", "model")
@@ -88,10 +88,10 @@ class ExportFormat(NamedTuple):
         return self.checks == ("values",)
 
 
-def load_vocabulary(file: Path, of_source: Path | None = None) -> Vocabulary:
+def load_vocabulary(target_file: Path, source_file: Path | None = None) -> Vocabulary:
     """Loads a tokenizer of ours or of SentencePiece; the source may have its own."""
-    source = Vocabulary.load(of_source) if of_source else None
-    return Vocabulary(Vocabulary.load(file).model, str(file), source)
+    source = Vocabulary.load(source_file) if source_file else None
+    return Vocabulary(Vocabulary.load(target_file).model, str(target_file), source)
 
 
 # ------------------------------------------------------ the config of an imported model
@@ -102,7 +102,7 @@ TENSOR2TENSOR = {"sinusoid_layout": "half", "sinusoid_spacing": "tensor2tensor"}
 
 
 def languages(
-    request: Request,
+    request: ImportRequest,
     stated: tuple[str, str] = ("", ""),
     guessed: tuple[str, str] = ("", ""),
     several: bool = False,
@@ -112,13 +112,16 @@ def languages(
     A model of `several` languages may have others than its files name.
     """
     pair = []
-    for side, own, guess in zip(("source", "target"), stated, guessed, strict=True):
-        wish = getattr(request, side)
-        if wish and own and not (several or same(wish, own)):
+    for side, in_files, guess in zip(
+        ("source", "target"), stated, guessed, strict=True
+    ):
+        choice = getattr(request, side)
+        if choice and in_files and not (several or same_language(choice, in_files)):
             raise UserError(
-                f"--{side}={wish}, but {request.path} says {own}; leave --{side} out"
+                f"--{side}={choice}, but {request.path} says {in_files}; leave "
+                f"--{side} out"
             )
-        if not (language := wish or own or guess):
+        if not (language := choice or in_files or guess):
             raise UserError(
                 f"{request.path} does not say its {side} language; add --{side}=, such "
                 f"as --{side}=en"
@@ -128,11 +131,11 @@ def languages(
 
 
 def imported_config(
-    request: Request,
+    request: ImportRequest,
     name: str,
     model: Mapping[str, Any],
     vocabulary: Vocabulary,
-    between: tuple[str, str],
+    pair: tuple[str, str],
     decode: Mapping[str, Any],
 ) -> Config:
     """Puts the config together from fields of `model` and of `decode`.
@@ -150,8 +153,8 @@ def imported_config(
         {
             "model": {**request.model, **model},
             "data": {
-                "source": between[0],
-                "target": between[1],
+                "source": pair[0],
+                "target": pair[1],
                 "joint_vocabulary": vocabulary.joint,
                 "vocab_size": len(vocabulary),
                 "source_vocab_size": 0 if vocabulary.joint else len(vocabulary.source),

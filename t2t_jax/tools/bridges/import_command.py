@@ -54,11 +54,11 @@ def main(_):
         raise UserError(f"--model={model} does not exist; want a folder or a file")
     # Mistakes above are reported before JAX is imported.
     from t2t_jax.parallel.process_setup import set_up_process
-    from t2t_jax.tools.bridges.formats import Request
+    from t2t_jax.tools.bridges.formats import ImportRequest
     from t2t_jax.tools.bridges.importing import import_model
 
     set_up_process()
-    request = Request(
+    request = ImportRequest(
         model,
         args.source,
         args.target,

@@ -21,7 +21,12 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import agreement, peer_process
-from t2t_jax.tools.bridges.formats import Imported, ImportFormat, Request, find_format
+from t2t_jax.tools.bridges.formats import (
+    Imported,
+    ImportFormat,
+    ImportRequest,
+    find_format,
+)
 from t2t_jax.tools.bridges.table import IMPORTS
 from t2t_jax.training.checkpoint import Checkpoints
 from t2t_jax.workdir import IMPORTED, Workdir
@@ -29,7 +34,9 @@ from t2t_jax.workdir import IMPORTED, Workdir
 STEP = 0  # of the checkpoint: no training has happened here
 
 
-def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
+def import_model(
+    request: ImportRequest, workdir: Workdir, name: str = ""
+) -> Translator:
     """Imports a model into a new workdir.
 
     Args:
@@ -108,7 +115,7 @@ def chosen_format(path: Path, name: str) -> tuple[str, ImportFormat]:
     )
 
 
-def check_request(request: Request, name: str, form: ImportFormat) -> None:
+def check_request(request: ImportRequest, name: str, form: ImportFormat) -> None:
     """Refuses what the user says and the format does not read."""
     for field, value in request._asdict().items():
         if field != "path" and field not in form.reads and value:
@@ -120,7 +127,10 @@ def check_request(request: Request, name: str, form: ImportFormat) -> None:
 
 
 def compare(
-    translator: Translator, imported: Imported, form: ImportFormat, request: Request
+    translator: Translator,
+    imported: Imported,
+    form: ImportFormat,
+    request: ImportRequest,
 ) -> dict[str, Any]:
     """Compares logits and greedy translations with the original's, on random input."""
     if form.peer is None:
@@ -150,9 +160,9 @@ def compare(
     return {"logits": logits._asdict(), "greedy": dataclasses.asdict(greedy)}
 
 
-def _not_compared(why: str) -> dict[str, Any]:
-    say(f"warning: nothing was compared with the original: {why}")
-    return {"not_compared": why}
+def _not_compared(reason: str) -> dict[str, Any]:
+    say(f"warning: nothing was compared with the original: {reason}")
+    return {"not_compared": reason}
 
 
 def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
@@ -174,17 +184,17 @@ def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
 def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:
     """Says what was imported, and which fields differ from the paper's."""
     say(f"imported {translator!r} to {workdir}")
-    shown = [
+    unusual = [
         f"{name}={value!r}"
         for name, value in fields.unusual(imported.config).items()
         if name.startswith("model.")
     ]
-    say(f"differs from the paper's base model: {', '.join(shown) or 'in no field'}")
+    say(f"differs from the paper's base model: {', '.join(unusual) or 'in no field'}")
     for note in imported.notes:
         say(f"note: {note}")
 
 
-def _hashes(request: Request) -> dict[str, str]:
+def _hashes(request: ImportRequest) -> dict[str, str]:
     """The SHA-256 of each file of a model: of its folder, and the user's tokenizers."""
     path = request.path
     folder = path if path.is_dir() else path.absolute().parent

@@ -80,11 +80,11 @@ def read_pieces(
     """
     ids = _yaml_table(path) if path.suffix in (".yml", ".yaml") else read_json(path)
     by_id: dict[int, str] = {}
-    most = 2 * len(ids) if gaps else len(ids) - 1
+    limit = 2 * len(ids) if gaps else len(ids) - 1
     for piece, i in ids.items():
-        if type(i) is not int or not 0 <= i <= most:
+        if type(i) is not int or not 0 <= i <= limit:
             raise UserError(
-                f"{path}: {piece!r} has the id {i!r}; want 0 to {most:,}, as it has "
+                f"{path}: {piece!r} has the id {i!r}; want 0 to {limit:,}, as it has "
                 f"{len(ids):,} tokens"
             )
         if i in by_id:
@@ -132,8 +132,8 @@ class Fields:
         """Returns our word for a field that has one of several values."""
         value = self.get(field, default)
         if value not in choices:
-            shown = [json.dumps(each).strip('"') for each in choices]
-            raise self.error(field, " or ".join(shown))
+            names = [json.dumps(choice).strip('"') for choice in choices]
+            raise self.error(field, " or ".join(names))
         return choices[value]
 
     def size(self, field: str) -> int:
@@ -178,10 +178,10 @@ class Fields:
         """Returns an error about the value of a field."""
         if self.values.get(field) is None:
             return UserError(f"{self.name} lacks {field}; want {expected}")
-        got = json.dumps(self.values[field])
-        return UserError(f"{self.name} has {field}={got}; want {expected}")
+        value = json.dumps(self.values[field])
+        return UserError(f"{self.name} has {field}={value}; want {expected}")
 
-    def left(self) -> dict[str, Any]:
+    def unread(self) -> dict[str, Any]:
         """Returns the fields that were not read and hold anything."""
         return {
             name: value

@@ -131,7 +131,7 @@ def _sharded(path: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for file in sorted(set(index.values())):
         tensors = _one_file(path.parent / file)
-        named = {name for name, each in index.items() if each == file}
+        named = {name for name, stored_in in index.items() if stored_in == file}
         if named != tensors.keys():
             wrong = sorted(named ^ tensors.keys())
             raise UserError(
@@ -159,7 +159,7 @@ _ARCHIVE_ERRORS = (
 def _npz(path: Path) -> dict[str, np.ndarray]:
     """NumPy's archive of arrays; never one of Python objects."""
     with _open_zip(path) as archive:
-        unpacked = sum(each.file_size for each in archive.infolist())
+        unpacked = sum(member.file_size for member in archive.infolist())
     # Parameters are noise, which hardly compresses.
     if unpacked > 64 * path.stat().st_size:
         raise UserError(
@@ -211,16 +211,16 @@ def _check_archive(path: Path) -> None:
     """Checks what `torch.load` does not, which maps the file: sizes and checksums."""
     size = path.stat().st_size
     with _open_zip(path) as archive:
-        files = archive.infolist()
-        if any(each.filename.endswith("/constants.pkl") for each in files):
+        members = archive.infolist()
+        if any(member.filename.endswith("/constants.pkl") for member in members):
             raise UserError(
                 f"{path} is TorchScript, which is a program; save the module's "
                 "state_dict() with torch.save"
             )
         # PyTorch does not compress. What unpacks to more than the file has is a bomb.
-        unpacked = sum(each.file_size for each in files)
+        unpacked = sum(member.file_size for member in members)
         if unpacked > size or any(
-            each.compress_type != zipfile.ZIP_STORED for each in files
+            member.compress_type != zipfile.ZIP_STORED for member in members
         ):
             raise UserError(
                 f"{path} has {size:,} bytes and says that it unpacks to {unpacked:,}; "

@@ -1,8 +1,8 @@
 """Our parameters and those of another system: one list of rules, read in two ways.
 
-A `Rule` says under which name another system stores which of our parameters, and in
-which form. `read` and `write` apply a list of rules, so that what one of them writes
-the other reads back.
+A `TensorRule` names an array of another system, our parameters in it, and their form.
+`read` and `write` apply a list of rules, so that what one of them writes the other
+reads back.
 """
 
 import dataclasses
@@ -24,45 +24,45 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Form(NamedTuple):
-    """Another system's storage of an array: reshaped, and perhaps then transposed."""
+    """How another system stores an array: reshaped, and perhaps then transposed."""
 
     reshaped: Callable[[tuple[int, ...]], tuple[int, ...]]
     transposed: bool = False
 
-    def shape(self, ours: tuple[int, ...]) -> tuple[int, ...]:
+    def shape(self, axes: tuple[int, ...]) -> tuple[int, ...]:
         """Our shape -> theirs."""
-        return self.reshaped(ours)[::-1] if self.transposed else self.reshaped(ours)
+        return self.reshaped(axes)[::-1] if self.transposed else self.reshaped(axes)
 
-    def there(self, x: np.ndarray) -> np.ndarray:
+    def stored(self, x: np.ndarray) -> np.ndarray:
         """Our array -> theirs."""
         x = x.reshape(self.reshaped(x.shape))
         return x.T if self.transposed else x
 
-    def back(self, x: np.ndarray, ours: tuple[int, ...]) -> np.ndarray:
+    def restored(self, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
         """Their array -> that of our shape."""
-        return (x.T if self.transposed else x).reshape(ours)
+        return (x.T if self.transposed else x).reshape(axes)
 
 
 # The array itself, one axis, and [1, n], as Marian stores vectors.
-SAME = Form(lambda ours: ours)
-FLAT = Form(lambda ours: (math.prod(ours),))
-ROW = Form(lambda ours: (1, math.prod(ours)))
+SAME = Form(lambda axes: axes)
+FLAT = Form(lambda axes: (math.prod(axes),))
+ROW = Form(lambda axes: (1, math.prod(axes)))
 
 
 def _matrix(inputs: int, transposed: bool) -> Form:
     """[inputs, outputs], with our `inputs` first axes merged, and all others."""
     return Form(
-        lambda ours: (math.prod(ours[:inputs]), math.prod(ours[inputs:])), transposed
+        lambda axes: (math.prod(axes[:inputs]), math.prod(axes[inputs:])), transposed
     )
 
 
-class Rule(NamedTuple):
+class TensorRule(NamedTuple):
     """One array of another system."""
 
-    theirs: str  # its name
+    name: str  # the other system's
     # Our parameters that it holds, such as `encoder.0.attention.query`; several are
     # stored one after another on the first axis.
-    ours: tuple[str, ...]
+    parameters: tuple[str, ...]
     form: Form  # of each of them
 
 
@@ -81,25 +81,27 @@ def nest(flat: Mapping[str, Any], like: Parameters) -> Parameters:
     )
 
 
-def write(rules: Sequence[Rule], parameters: Parameters) -> dict[str, np.ndarray]:
+def write(rules: Sequence[TensorRule], parameters: Parameters) -> dict[str, np.ndarray]:
     """Stores our parameters as another system does, float32.
 
     Raises UserError for a parameter without a rule: the other system cannot hold it.
     """
-    ours = {name: np.asarray(x, np.float32) for name, x in flatten(parameters).items()}
-    ruled = {name for rule in rules for name in rule.ours}
-    if left := sorted(ours.keys() - ruled):
-        raise UserError(f"the other system has no place for {listed(left)}")
+    arrays = {
+        name: np.asarray(x, np.float32) for name, x in flatten(parameters).items()
+    }
+    ruled = {name for rule in rules for name in rule.parameters}
+    if unruled := sorted(arrays.keys() - ruled):
+        raise UserError(f"the other system has no place for {listed(unruled)}")
     return {
-        rule.theirs: np.ascontiguousarray(
-            np.concatenate([rule.form.there(ours[name]) for name in rule.ours])
+        rule.name: np.ascontiguousarray(
+            np.concatenate([rule.form.stored(arrays[name]) for name in rule.parameters])
         )
         for rule in rules
     }
 
 
 def read(
-    rules: Iterable[Rule], tensors: Tensors, model: Model, name: str
+    rules: Iterable[TensorRule], tensors: Tensors, model: Model, name: str
 ) -> Parameters:
     """Reads parameters of a model of ours as another system stored them, float32.
 
@@ -107,9 +109,9 @@ def read(
     finite.
     """
     rules = list(rules)
-    shapes = {ours: leaf.shape for ours, leaf in flatten(model.shapes).items()}
-    names = [rule.theirs for rule in rules]
-    if missing := [theirs for theirs in names if theirs not in tensors]:
+    shapes = {name: leaf.shape for name, leaf in flatten(model.shapes).items()}
+    names = [rule.name for rule in rules]
+    if missing := [tensor for tensor in names if tensor not in tensors]:
         raise UserError(
             f"{name} lacks {listed(missing)}; is it another kind of model, or was it "
             "saved with other names?"
@@ -121,19 +123,22 @@ def read(
         )
     flat = {}
     for rule in rules:
-        whole = np.asarray(tensors[rule.theirs], np.float32)
-        parts = [rule.form.shape(shapes[ours]) for ours in rule.ours]
+        stored = np.asarray(tensors[rule.name], np.float32)
+        parts = [rule.form.shape(shapes[parameter]) for parameter in rule.parameters]
         expected = (sum(part[0] for part in parts), *parts[0][1:])
-        if whole.shape != expected:
+        if stored.shape != expected:
             raise UserError(
-                f"{name}: {rule.theirs} has the shape {list(whole.shape)}; its config "
+                f"{name}: {rule.name} has the shape {list(stored.shape)}; its config "
                 f"says {list(expected)}"
             )
-        if not np.isfinite(whole).all():
-            raise UserError(f"{name}: {rule.theirs} has values that are not finite")
+        if not np.isfinite(stored).all():
+            raise UserError(f"{name}: {rule.name} has values that are not finite")
         ends = np.cumsum([part[0] for part in parts])[:-1]
-        for ours, part in zip(rule.ours, np.split(whole, ends), strict=True):
-            flat[ours] = np.ascontiguousarray(rule.form.back(part, shapes[ours]))
+        for parameter, part in zip(
+            rule.parameters, np.split(stored, ends), strict=True
+        ):
+            array = rule.form.restored(part, shapes[parameter])
+            flat[parameter] = np.ascontiguousarray(array)
     return nest(flat, model.shapes)
 
 
@@ -143,7 +148,7 @@ PYTORCH = _matrix(1, transposed=True), _matrix(2, transposed=True), FLAT
 MARIAN = _matrix(1, transposed=False), _matrix(2, transposed=False), ROW
 
 
-class Tables(NamedTuple):
+class TableNames(NamedTuple):
     """A system's names of the arrays around the layers."""
 
     source: str  # embeddings
@@ -154,7 +159,7 @@ class Tables(NamedTuple):
     shared: str = ""  # the embedding of both, if it is not named like the target's
 
 
-class Layers(NamedTuple):
+class LayerNames(NamedTuple):
     """A system's names of the arrays in the layers.
 
     `{side}` becomes encoder or decoder, `{number}` counts from 0 and `{nth}` from 1,
@@ -172,7 +177,7 @@ class Layers(NamedTuple):
 
 
 # fairseq's names, which Hugging Face's ports of its models keep.
-FAIRSEQ = Layers(
+FAIRSEQ = LayerNames(
     layer="{side}.layers.{number}.",
     linears={
         "attention.query": "self_attn.q_proj.{}",
@@ -196,25 +201,25 @@ FAIRSEQ = Layers(
 
 
 def table_rules(
-    config: ModelConfig, tables: Tables, bias: Form = FLAT
-) -> Iterator[Rule]:
+    config: ModelConfig, tables: TableNames, bias: Form = FLAT
+) -> Iterator[TensorRule]:
     """Yields the rules of embeddings, output layer and learned positions."""
     if config.tied == "all":
-        yield Rule(tables.shared or tables.target, ("embedding.tokens",), SAME)
+        yield TensorRule(tables.shared or tables.target, ("embedding.tokens",), SAME)
     else:
-        yield Rule(tables.source, ("embedding.source_tokens",), SAME)
-        yield Rule(tables.target, ("embedding.tokens",), SAME)
+        yield TensorRule(tables.source, ("embedding.source_tokens",), SAME)
+        yield TensorRule(tables.target, ("embedding.tokens",), SAME)
     if config.tied == "none":
-        yield Rule(tables.output, ("embedding.output",), SAME)
+        yield TensorRule(tables.output, ("embedding.output",), SAME)
     if config.output_bias:
-        yield Rule(tables.bias, ("embedding.output_bias",), bias)
+        yield TensorRule(tables.bias, ("embedding.output_bias",), bias)
     if config.positions == "learned":
         for side, table in tables.positions.items():
-            yield Rule(table, (f"{side}_positions.0.table",), SAME)
+            yield TensorRule(table, (f"{side}_positions.0.table",), SAME)
 
 
 def merge_copies(
-    tensors: dict[str, np.ndarray], tables: Tables, tied: str, name: str, hint: str
+    tensors: dict[str, np.ndarray], tables: TableNames, tied: str, name: str, hint: str
 ) -> None:
     """Keeps one of the copies of a tied table, under the name of its rule."""
     names = {
@@ -239,16 +244,16 @@ def merge_copies(
         tensors[names[0]] = copies[0]
 
 
-def is_sinusoids(table: np.ndarray, layout: str, spacing: str, first: int = 0) -> bool:
+def is_sinusoids(table: np.ndarray, layout: str, spacing: str, start: int = 0) -> bool:
     """True if the rows of a table from `first` on are our sinusoids."""
-    ours = sinusoids(*table.shape, layout, spacing)
+    expected = sinusoids(*table.shape, layout, spacing)
     # Theirs may be bfloat16 (2^-9), or computed in float32 with exponents that are off
     # by 1e-4 at far positions; other frequencies are off by 1.
     table = np.asarray(table, np.float32)
-    return np.allclose(table[first:], ours[first:], rtol=0, atol=0.01)
+    return np.allclose(table[start:], expected[start:], rtol=0, atol=0.01)
 
 
-def shorten_positions(tensors: dict[str, np.ndarray], tables: Tables) -> int:
+def shorten_positions(tensors: dict[str, np.ndarray], tables: TableNames) -> int:
     """Cuts learned tables to the shorter one, as ours are; returns its rows."""
     rows = min(len(tensors[table]) for table in tables.positions.values())
     for table in tables.positions.values():
@@ -261,42 +266,45 @@ def is_gated(config: ModelConfig) -> bool:
     return config.variant("feed_forward").func is GatedFeedForward
 
 
-def layer_rules(config: ModelConfig, names: Layers) -> Iterator[Rule]:
+def layer_rules(config: ModelConfig, names: LayerNames) -> Iterator[TensorRule]:
     """Yields the rules of all layers, and of the norms after them."""
     sides = {"encoder": ("attention", "ff"), "decoder": ("attention", "cross", "ff")}
     gated = is_gated(config)
-    stored: dict[str, list[str]] = {}
-    for ours, theirs in names.linears.items():
-        stored.setdefault(theirs, []).append(ours)
+    groups: dict[str, list[str]] = {}  # of the matrices that are stored as one
+    for parameter, name in names.linears.items():
+        groups.setdefault(name, []).append(parameter)
     matrix, out, vector = names.forms
 
-    def norm(theirs: str, ours: str) -> Iterator[Rule]:
-        scale, bias = (theirs.replace("{}", word) for word in names.norm)
-        yield Rule(scale, (f"{ours}.scale",), vector)
+    def norm_rules(name: str, parameter: str) -> Iterator[TensorRule]:
+        scale, bias = (name.replace("{}", word) for word in names.norm)
+        yield TensorRule(scale, (f"{parameter}.scale",), vector)
         if config.norm_kind == "layer":
-            yield Rule(bias, (f"{ours}.bias",), vector)
+            yield TensorRule(bias, (f"{parameter}.bias",), vector)
 
     for side, parts in sides.items():
         for number in range(config.side(side).layers):
             start = names.layer.format(side=side, number=number, nth=number + 1)
             start = names.prefix + start
-            for theirs, together in stored.items():
-                part, projection = together[0].split(".")
+            for name, group in groups.items():
+                part, projection = group[0].split(".")
                 if part not in parts:
                     continue
-                ours = tuple(f"{side}.{number}.{each}" for each in together)
-                weight, bias = (start + theirs.format(word) for word in names.linear)
-                yield Rule(weight, ours, out if projection == "out" else matrix)
+                parameters = tuple(f"{side}.{number}.{linear}" for linear in group)
+                weight, bias = (start + name.format(word) for word in names.linear)
+                yield TensorRule(
+                    weight, parameters, out if projection == "out" else matrix
+                )
                 has_bias = not gated if part == "ff" else config.attention_bias
                 if has_bias:
-                    yield Rule(bias, tuple(f"{each}_bias" for each in ours), vector)
+                    biases = tuple(f"{parameter}_bias" for parameter in parameters)
+                    yield TensorRule(bias, biases, vector)
             for nth, part in enumerate(parts, 1):
-                theirs = names.norms[part].replace("{nth}", str(nth))
-                yield from norm(start + theirs, f"{side}.{number}.{part}_sub.norm")
+                name = start + names.norms[part].replace("{nth}", str(nth))
+                yield from norm_rules(name, f"{side}.{number}.{part}_sub.norm")
     if config.norm != "post":
         for side in sides:
-            theirs = names.prefix + names.final_norm.replace("{side}", side)
-            yield from norm(theirs, f"{side}_norm")
+            name = names.prefix + names.final_norm.replace("{side}", side)
+            yield from norm_rules(name, f"{side}_norm")
 
 
 def with_biases(

@@ -77,11 +77,11 @@ def capitalised(words: Words) -> list[bool]:
 
     It holds for names in most languages with capitals; in German also for each noun.
     """
-    marks, first = [], True
+    marks, initial = [], True
     for word in words:
-        marks.append(not first and unicodedata.category(word[0]) in ("Lu", "Lt"))
+        marks.append(not initial and unicodedata.category(word[0]) in ("Lu", "Lt"))
         # Quotes and dashes before the first word leave it the first.
-        first = word in SENTENCE_ENDS or (first and not is_word(word))
+        initial = word in SENTENCE_ENDS or (initial and not is_word(word))
     return marks
 
 
@@ -91,8 +91,8 @@ def by_source(texts: Texts, select: Callable[[Words], list[bool]]) -> WordBucket
 
     def label(words: Words, line: int) -> list[int]:
         return [
-            (0 if word in in_sources[line] else 1) if kept else NONE
-            for word, kept in zip(words, select(words), strict=True)
+            (0 if word in in_sources[line] else 1) if selected else NONE
+            for word, selected in zip(words, select(words), strict=True)
         ]
 
     return WordBuckets(("in the source", "not in the source"), label)
@@ -145,8 +145,8 @@ CHRF = slice(None, 18)  # the statistics of a line: those of chrF, then those of
 BLEU = slice(18, None)
 
 
-def _ratio(count: np.ndarray, of: np.ndarray) -> np.ndarray:
-    return np.where(of > 0, 100 * count / np.maximum(of, 1), np.nan)
+def _ratio(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return np.where(total > 0, 100 * count / np.maximum(total, 1), np.nan)
 
 
 def recall(sums: np.ndarray) -> np.ndarray:
@@ -210,13 +210,13 @@ def compare_buckets(
         counts_b = systems[0].sum(0)[:, REFERENCE]
     sums = [(counts_nbk.sum(0), _sampled(counts_nbk)) for counts_nbk in systems]
     # By score, for each system its scores [b], and those of samples [m, b].
-    of_score = {
+    by_score = {
         name: [(score(sums_bk), score(sums_mbk)) for sums_bk, sums_mbk in sums]
         for name, score in scores.items()
     }
     held_b = np.any([sums_bk.sum(-1) > 0 for sums_bk, _ in sums], axis=0)
 
-    def less(system: tuple, baseline: tuple, b: int) -> dict:
+    def change(system: tuple, baseline: tuple, b: int) -> dict:
         (score_b, score_mb), (base_b, base_mb) = system, baseline
         return difference(score_b[b] - base_b[b], score_mb[:, b] - base_mb[:, b])
 
@@ -228,11 +228,14 @@ def compare_buckets(
                 "name": division.names[b],
                 "count": int(counts_b[b]),
                 "systems": [
-                    {name: _plain(of[s][0][b]) for name, of in of_score.items()}
+                    {name: _plain(values[s][0][b]) for name, values in by_score.items()}
                     for s in range(len(systems))
                 ],
                 "differences": [
-                    {name: less(of[s], of[0], b) for name, of in of_score.items()}
+                    {
+                        name: change(values[s], values[0], b)
+                        for name, values in by_score.items()
+                    }
                     for s in range(1, len(systems))
                 ],
             }
@@ -261,8 +264,8 @@ def _spread(division: LineBuckets, counts_nk: np.ndarray) -> np.ndarray:
 
 
 def _sampled(statistics_nbk: np.ndarray) -> np.ndarray:
-    n, *rest = statistics_nbk.shape
-    return sampled_sums(statistics_nbk.reshape(n, -1)).reshape(-1, *rest)
+    n, *sizes = statistics_nbk.shape
+    return sampled_sums(statistics_nbk.reshape(n, -1)).reshape(-1, *sizes)
 
 
 def count_words(
@@ -275,12 +278,12 @@ def count_words(
     """
     counts_nbk = np.zeros((len(outputs), len(division.names), 4))
     for line, sides in enumerate(zip(texts.reference_words, outputs, strict=True)):
-        whole = [Counter(words) for words in sides]
+        side_counts = [Counter(words) for words in sides]
         for side, words in enumerate(sides):
             total, right = (REFERENCE, GOT) if side == 0 else (OUTPUT, RIGHT)
             labels = np.array(division.label(words, line))
             for b in {*labels.tolist()} - {NONE}:
-                held = Counter(words[i] for i in np.flatnonzero(labels == b))
-                counts_nbk[line, b, total] = held.total()
-                counts_nbk[line, b, right] = (held & whole[1 - side]).total()
+                inside = Counter(words[i] for i in np.flatnonzero(labels == b))
+                counts_nbk[line, b, total] = inside.total()
+                counts_nbk[line, b, right] = (inside & side_counts[1 - side]).total()
     return counts_nbk

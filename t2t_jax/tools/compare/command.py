@@ -25,7 +25,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import printable, waiting
 from t2t_jax.io.output_files import check_page, write_file
 from t2t_jax.tools.compare.compare import compare
-from t2t_jax.tools.compare.summary import page, summary
+from t2t_jax.tools.compare.summary import comparison_page, summary
 from t2t_jax.tools.compare.systems import parse_systems, read_systems
 
 WORDS = "SYSTEM"  # the arguments that are not flags
@@ -86,8 +86,9 @@ def main(argv):
         comet = Comet(args.comet)  # mistakes are reported before translating
     search = search_flags(args)
     compared = []
-    options = args.direction, args.train, args.checkpoint, search
-    for texts, systems in read_systems(places, args.test, *options):
+    for texts, systems in read_systems(
+        places, args.test, args.direction, args.train, args.checkpoint, search
+    ):
         with waiting(f"comparing the translations of {texts.name}"):
             compared.append(compare(texts, systems, comet))
     if args.json:
@@ -96,4 +97,4 @@ def main(argv):
         text = "\n\n".join("\n".join(summary(comparison)) for comparison in compared)
         print(printable(text))
     if output is not None:
-        write_file(output, page(compared).encode())
+        write_file(output, comparison_page(compared).encode())

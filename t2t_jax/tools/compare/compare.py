@@ -54,19 +54,19 @@ def compare(
                 f"{len(texts.references)}"
             )
     outputs = [bleu_words(system.lines, texts.target) for system in systems]
-    of_measure = total_measures(texts.target)
+    measures = total_measures(texts.target)
     statistics = {
         name: [measure.statistics(s.lines, texts.pairs) for s in systems]
-        for name, measure in of_measure.items()
+        for name, measure in measures.items()
     }
     if comet is not None:
-        of_measure["comet"] = comet.measure
+        measures["comet"] = comet.measure
         statistics["comet"] = [comet.statistics(texts, s.lines) for s in systems]
-    of_lines = [
+    line_statistics = [
         np.concatenate(of_system, axis=1)
         for of_system in zip(statistics["chrf"], statistics["bleu"], strict=True)
     ]
-    signs, shown = compare_signs(texts, outputs)
+    signs, has_sign = compare_signs(texts, outputs)
     chrf = np.array([chrf_of(counts_nk) for counts_nk in statistics["chrf"]])
     words = max(1, sum(map(len, texts.reference_words)))
     return {
@@ -78,10 +78,10 @@ def compare(
         if texts.training is None
         else {"pairs": texts.training.pairs, "counted": texts.training.counted},
         "systems": [{"name": s.name, "origin": s.origin} for s in systems],
-        "totals": compare_totals(of_measure, statistics, texts),
+        "totals": compare_totals(measures, statistics, texts),
         "length_ratio": [sum(map(len, lines)) / words for lines in outputs],
         "aspects": {
-            name: compare_buckets(aspect, texts, outputs, of_lines)
+            name: compare_buckets(aspect, texts, outputs, line_statistics)
             for name, aspect in ASPECTS.items()
         },
         "signs": signs,
@@ -90,7 +90,7 @@ def compare(
             for lines in outputs[1:]
         ],
         "histograms": [histogram(of_system - chrf[0]) for of_system in chrf[1:]],
-        "sentences": _sentences(texts, systems, outputs, chrf, shown),
+        "sentences": _sentences(texts, systems, outputs, chrf, has_sign),
     }
 
 
@@ -112,7 +112,7 @@ def histogram(differences_n: np.ndarray) -> dict:
     }
 
 
-def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
+def _sentences(texts: Texts, systems, outputs, chrf, has_sign) -> list[dict]:
     """Puts the lines side by side.
 
     Returns:
@@ -127,19 +127,19 @@ def _sentences(texts: Texts, systems, outputs, chrf, shown) -> list[dict]:
 
     for n, (source, reference) in enumerate(texts.pairs):
         words = texts.reference_words[n]
-        own = [of_system[n] for of_system in outputs]
-        reference_marks, of_outputs = marks(words, own)
+        outputs_s = [of_system[n] for of_system in outputs]
+        reference_marks, marks_s = marks(words, outputs_s)
         lines.append(
             {
                 "source": source,
                 "reference": marked(reference, words, reference_marks),
                 "outputs": [
                     marked(system.lines[n], *sides)
-                    for system, *sides in zip(systems, own, of_outputs, strict=True)
+                    for system, *sides in zip(systems, outputs_s, marks_s, strict=True)
                 ],
                 "chrf": [float(score) for score in chrf[:, n]],
                 "signs": [
-                    [signs[i] for i in np.flatnonzero(shown[:, s, n])]
+                    [signs[i] for i in np.flatnonzero(has_sign[:, s, n])]
                     for s in range(len(systems))
                 ],
             }
@@ -156,7 +156,7 @@ def word_changes(
     references: Sequence[Words],
     baseline: Sequence[Words],
     system: Sequence[Words],
-    most: int = 50,
+    limit: int = 50,
 ) -> dict[str, list[dict]]:
     """Counts the reference's words that only one of two systems gets.
 
@@ -173,16 +173,16 @@ def word_changes(
     lines = {name: defaultdict(list) for name in changed}
     in_references: Counter[str] = Counter()
     for line, sides in enumerate(zip(references, baseline, system, strict=True)):
-        reference, ours, theirs = map(Counter, sides)
+        reference, *outputs = map(Counter, sides)
         in_references.update(reference)
-        got = [reference & side for side in (ours, theirs)]
-        for name, gained in (("right", got[1] - got[0]), ("wrong", got[0] - got[1])):
+        hit = [reference & output for output in outputs]
+        for name, gained in (("right", hit[1] - hit[0]), ("wrong", hit[0] - hit[1])):
             for word, count in gained.items():
                 if is_word(word):
                     changed[name][word] += count
                     lines[name][word].append(line)
 
-    def rows(name: str, other: str) -> list[dict]:
+    def rows(name: str, opposite: str) -> list[dict]:
         # Words of the same count in the order of the alphabet: a sorted list does not
         # depend on the order of the lines.
         ordered = sorted(changed[name].items(), key=lambda c: (-c[1], c[0]))
@@ -190,11 +190,11 @@ def word_changes(
             {
                 "word": word,
                 "count": count,
-                "reverse": changed[other][word],
+                "reverse": changed[opposite][word],
                 "in_references": in_references[word],
                 "lines": lines[name][word][:EXAMPLES],
             }
-            for word, count in ordered[:most]
+            for word, count in ordered[:limit]
         ]
 
     return {"right": rows("right", "wrong"), "wrong": rows("wrong", "right")}
@@ -214,11 +214,11 @@ def marks(
     counts = [Counter(words) & Counter(reference) for words in outputs]
 
     def marked(words: Words) -> list[int]:
-        seen: Counter[str] = Counter()
+        occurrences: Counter[str] = Counter()
         masks = []
         for word in words:
-            seen[word] += 1
-            right = (seen[word] <= count[word] for count in counts)
+            occurrences[word] += 1
+            right = (occurrences[word] <= count[word] for count in counts)
             masks.append(sum(has << s for s, has in enumerate(right)))
         return masks
 

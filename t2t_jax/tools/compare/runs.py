@@ -85,7 +85,7 @@ class OpenedRun:
 
     @cached_property
     def logged(self) -> dict[str, dict[int, Metrics]]:
-        """What is logged of each step, by kind: of training, and of the dev set."""
+        """The logged metrics of each step, by kind: of training, and of the dev set."""
         log = read_log(self.workdir / METRICS)
         return {kind: log.metrics(kind) for kind in ("train", "dev")}
 
@@ -103,8 +103,8 @@ class OpenedRun:
     @property
     def steps(self) -> int:
         """The number of steps trained, as far as checkpoints and the log show."""
-        kept = (step for steps in self.stored.values() for step in steps)
-        return max([*kept, *self.logged["train"], 0])
+        checkpoint_steps = (step for steps in self.stored.values() for step in steps)
+        return max([*checkpoint_steps, *self.logged["train"], 0])
 
 
 # ---------------------------------------------------------------------- config and data
@@ -178,10 +178,10 @@ def machines_section(a: OpenedRun, b: OpenedRun) -> Section:
             shared.append(f"{name} {values.pop()}")
     lines = [f"all starts: {', '.join(shared)}"]
     for run, start in starts:
-        own = [f"{name} {start.machine.get(name)}" for name in facts["fields"]]
-        own += [f"--ideas {name} {sha[:12]}" for name, sha in start.ideas.items()]
+        details = [f"{name} {start.machine.get(name)}" for name in facts["fields"]]
+        details += [f"--ideas {name} {sha[:12]}" for name, sha in start.ideas.items()]
         head = f"{run.name}, start after step {start.step:,}"
-        lines.append(": ".join([head, ", ".join(own)] if own else [head]))
+        lines.append(": ".join([head, ", ".join(details)] if details else [head]))
     lines += [f"{n}: {EFFECTS[n]}" for n in facts["fields"] if n in EFFECTS]
     ideas = [{sha for s in run.starts for sha in s.ideas.values()} for run in (a, b)]
     return Section(bool(facts["fields"]) or ideas[0] != ideas[1], facts, lines)
@@ -228,23 +228,26 @@ def batches_section(a: OpenedRun, b: OpenedRun) -> Section:
         position_of_step(lookup, run.rollbacks, step)
         for lookup, run in zip(lookups, (a, b), strict=True)
     ]
-    pairs = [[*lookup.pairs(at)] for lookup, at in zip(lookups, positions, strict=True)]
-    places = [{(pair["corpus"], pair["line"]) for pair in of_run} for of_run in pairs]
+    pairs = [
+        [*lookup.pairs(position)]
+        for lookup, position in zip(lookups, positions, strict=True)
+    ]
+    places = [{(pair["corpus"], pair["line"]) for pair in batch} for batch in pairs]
     common = len(places[0] & places[1])
     facts |= {
-        "positions": [at._asdict() for at in positions],
-        "pairs": [len(of_run) for of_run in pairs],
+        "positions": [position._asdict() for position in positions],
+        "pairs": [len(batch) for batch in pairs],
         "common": common,
     }
     lines = [
         f"first difference: step {step:,} of {steps:,}, with {len(pairs[0]):,} | "
         f"{len(pairs[1]):,} pairs, {common:,} of them the same lines"
     ]
-    for run, at, of_run in zip((a, b), positions, pairs, strict=True):
-        first = of_run[0]
+    for run, position, batch in zip((a, b), positions, pairs, strict=True):
+        example = batch[0]
         lines.append(
-            f"{run.name}: batch {at.batch:,} of epoch {at.epoch:,} begins with "
-            f"{first['corpus']}, line {first['line']:,}: {first['source']}"
+            f"{run.name}: batch {position.batch:,} of epoch {position.epoch:,} begins "
+            f"with {example['corpus']}, line {example['line']:,}: {example['source']}"
         )
     return Section(True, facts, lines)
 
@@ -284,10 +287,10 @@ def first_other_position(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
     for step in sorted({*jumps[0], *jumps[1]}):
         if step >= steps:
             break
-        one, other = (
+        position_a, position_b = (
             position_of_step(a.lookup, run.rollbacks, step + 1) for run in (a, b)
         )
-        if one != other:
+        if position_a != position_b:
             return step + 1
     return None
 
@@ -306,11 +309,11 @@ def first_other_batch(a: OpenedRun, b: OpenedRun, steps: int) -> int | None:
 
 def _batches(run: OpenedRun) -> Iterator[dict[str, np.ndarray]]:
     """Yields the arrays of each batch of a run, without end."""
-    jumps, at = run.rollbacks.in_effect(), Position()
+    jumps, position = run.rollbacks.in_effect(), Position()
     for step in itertools.count():
-        at = run.lookup.position(jumps.get(step, at), 0)
-        yield run.lookup.arrays(at)
-        at = at._replace(batch=at.batch + 1)
+        position = run.lookup.position(jumps.get(step, position), 0)
+        yield run.lookup.arrays(position)
+        position = position._replace(batch=position.batch + 1)
 
 
 # ---------------------------------------------------------------------------------- log
@@ -321,17 +324,17 @@ ROWS = 12  # of a table in the terminal; the JSON has all
 def log_section(a: OpenedRun, b: OpenedRun) -> Section:
     """Finds the first logged metric that differs; times do not count."""
     facts, lines = {}, []
-    for kind, one in a.logged.items():
-        other = b.logged[kind]
-        steps = sorted({*one} & {*other})
-        first = first_difference(one, other, steps)
-        facts[kind] = {"steps": len(steps), "first": first and first._asdict()}
+    for kind, log_a in a.logged.items():
+        log_b = b.logged[kind]
+        steps = sorted({*log_a} & {*log_b})
+        change = first_difference(log_a, log_b, steps)
+        facts[kind] = {"steps": len(steps), "first": change and change._asdict()}
         if not steps:
             lines.append(f"{kind}: no step is logged by both")
-        elif first:
+        elif change:
             lines.append(
-                f"{kind}: {first.name} of step {first.step:,} differs first: "
-                f"{first.then!r} | {first.now!r}"
+                f"{kind}: {change.name} of step {change.step:,} differs first: "
+                f"{change.then!r} | {change.now!r}"
             )
         else:
             lines.append(f"{kind}: the same numbers in {len(steps):,} logged steps")
@@ -343,14 +346,14 @@ def log_section(a: OpenedRun, b: OpenedRun) -> Section:
 def metrics_section(a: OpenedRun, b: OpenedRun) -> Section:
     """Shows logged metrics over steps side by side; both runs' in one cell."""
     facts, lines = {}, []
-    for kind, one in a.logged.items():
-        other = b.logged[kind]
-        steps = sorted({*one} | {*other})
-        entries = [entry for run in (one, other) for entry in run.values()]
+    for kind, log_a in a.logged.items():
+        log_b = b.logged[kind]
+        steps = sorted({*log_a} | {*log_b})
+        entries = [entry for run in (log_a, log_b) for entry in run.values()]
         all_names = {name: None for entry in entries for name in entry}
         facts[kind] = {
             name: {
-                str(step): [run.get(step, {}).get(name) for run in (one, other)]
+                str(step): [run.get(step, {}).get(name) for run in (log_a, log_b)]
                 for step in steps
             }
             for name in all_names
@@ -362,7 +365,7 @@ def metrics_section(a: OpenedRun, b: OpenedRun) -> Section:
         rows = [["step", *(f"{kind} {name}" for name in names)]]
         for step in thinned(steps):
             cells = (facts[kind][name][str(step)] for name in names)
-            rows.append([f"{step:,}", *(" | ".join(map(_shown, c)) for c in cells)])
+            rows.append([f"{step:,}", *(" | ".join(map(_cell, c)) for c in cells)])
         lines += text_table(rows, left=())
     return Section(None, facts, lines or ["nothing is logged"])
 
@@ -375,7 +378,7 @@ def thinned(steps: Sequence[int], rows: int = ROWS) -> list[int]:
     return [steps[round(i * last / (rows - 1))] for i in range(rows)]
 
 
-def _shown(value: float | None) -> str:
+def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -387,7 +390,7 @@ def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
     common = sorted(
         (step, kind) for kind in KINDS for step in {*a.stored[kind]} & {*b.stored[kind]}
     )
-    facts, lines, first = {"compared": [], "first": None}, [], None
+    facts, lines, first_array = {"compared": [], "first": None}, [], None
     for step, kind in common:
         paths = [run.workdir.checkpoints / kind / str(step) for run in (a, b)]
         troubles = [(path, checkpoint_folders.damage(path)) for path in paths]
@@ -401,19 +404,19 @@ def arrays_section(a: OpenedRun, b: OpenedRun) -> Section:
         comparison = compare_trees(*trees)
         facts["compared"].append({"step": step, "kind": kind, "same": comparison.same})
         if not comparison.same:
-            first = comparison.differing[0] if comparison.differing else None
+            first_array = comparison.differing[0] if comparison.differing else None
             facts["first"] = {
                 **{"step": step, "kind": kind, "arrays": comparison.arrays},
                 "differing": len(comparison.differing),
                 "unmatched": [*comparison.unmatched],
-                "array": first and first._asdict(),
+                "array": first_array and first_array._asdict(),
             }
             lines.append(f"step {step:,}, {kind}: {describe_arrays(comparison)}")
             break
     if not facts["compared"]:
         lines.append("not compared: the runs keep no checkpoint of the same step")
         return Section(None, facts, lines)
-    same = sum(each["same"] for each in facts["compared"])
+    same = sum(checkpoint["same"] for checkpoint in facts["compared"])
     if same:
         lines.insert(0, f"the same bytes in {same} of {len(common)} common checkpoints")
     return Section(facts["first"] is not None, facts, lines)

@@ -23,7 +23,7 @@ def total_measures(language: str) -> dict[str, Measure]:
 
 
 def compare_totals(
-    of_measure: Mapping[str, Measure],
+    measure_by_name: Mapping[str, Measure],
     statistics: Mapping[str, Sequence[np.ndarray]],
     texts: Texts,
 ) -> list[dict]:
@@ -38,11 +38,11 @@ def compare_totals(
       both are below `LEVEL`, otherwise "not significant".
     """
     totals = []
-    for name, measure in of_measure.items():
-        baseline, *others = statistics[name]
-        paired = [measures.paired(measure, other, baseline) for other in others]
+    for name, measure in measure_by_name.items():
+        baseline, *rivals = statistics[name]
+        paired = [measures.paired(measure, rival, baseline) for rival in rivals]
         scored = [(paired[0]["baseline_score"], paired[0]["baseline_interval"])]
-        scored += [(of_system["score"], of_system["interval"]) for of_system in paired]
+        scored += [(result["score"], result["interval"]) for result in paired]
         totals.append(
             {
                 "name": name,
@@ -54,25 +54,25 @@ def compare_totals(
                     {"score": score, "interval": interval} for score, interval in scored
                 ],
                 "differences": [
-                    _tested(measure, p, other, baseline)
-                    for p, other in zip(paired, others, strict=True)
+                    _tested(measure, p, rival, baseline)
+                    for p, rival in zip(paired, rivals, strict=True)
                 ],
             }
         )
     return totals
 
 
-def _tested(measure: Measure, paired: dict, ours: np.ndarray, baseline) -> dict:
+def _tested(measure: Measure, paired: dict, rival: np.ndarray, baseline) -> dict:
     p_values = {
         "bootstrap": paired["p_value"],
-        "randomisation": measures.randomised(measure, ours, baseline),
+        "randomisation": measures.randomised(measure, rival, baseline),
     }
     verdict = "not significant"
     if max(p_values.values()) < LEVEL:
         rose = paired["difference"] > 0
         verdict = "better" if rose == measure.higher_is_better else "worse"
-    kept = {name: paired[name] for name in ("difference", "low", "high")}
-    return {**kept, **p_values, "verdict": verdict}
+    interval = {name: paired[name] for name in ("difference", "low", "high")}
+    return {**interval, **p_values, "verdict": verdict}
 
 
 def _signature(name: str, texts: Texts) -> str | None:
@@ -130,8 +130,8 @@ def _checkpoint(place: Path) -> Path:
     files = sorted(place.rglob("*.ckpt")) if place.is_dir() else [place]
     if len(files) == 1 and files[0].is_file():
         return files[0]
-    what = f"has {len(files)} files *.ckpt" if place.is_dir() else "does not exist"
+    problem = f"has {len(files)} files *.ckpt" if place.is_dir() else "does not exist"
     raise UserError(
-        f"--comet={place} {what}; want the .ckpt file of a COMET model on this disk, "
-        "or a folder with one"
+        f"--comet={place} {problem}; want the .ckpt file of a COMET model on this "
+        "disk, or a folder with one"
     )

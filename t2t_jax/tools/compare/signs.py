@@ -26,13 +26,13 @@ class Sign(NamedTuple):
 
     Attributes:
       about: what is counted, in a sentence.
-      of: "lines" or "words": the unit of the share.
+      unit: "lines" or "words", of which the share is.
       count: (Texts, the words of each translation) -> [n, 2]: the number found in each
         line, and of how many. Raises NotAvailableError if it lacks something.
     """
 
     about: str
-    of: str
+    unit: str
     count: Callable[[Texts, Lines], np.ndarray]
 
 
@@ -82,8 +82,8 @@ def untranslated(texts: Texts, outputs: Lines) -> np.ndarray:
 
     lines = zip(outputs, texts.source_words, texts.reference_words, strict=True)
     for words, source, reference in lines:
-        left = (Counter(words) - Counter(reference)) & Counter(source)
-        copied = sum(count for word, count in left.items() if is_foreign(word))
+        taken_over = (Counter(words) - Counter(reference)) & Counter(source)
+        copied = sum(count for word, count in taken_over.items() if is_foreign(word))
         rows.append([copied, sum(map(is_word, words))])
     return np.array(rows, np.float64).reshape(-1, 2)
 
@@ -99,8 +99,8 @@ def uncovered(texts: Texts, outputs: Lines) -> np.ndarray:
 def _explained(lexicon, contexts: Lines, explained: Lines) -> np.ndarray:
     rows = []
     for context, words in zip(contexts, explained, strict=True):
-        kept = [w for w in words if is_word(w) and w not in context]
-        support = lexicon.support(context, kept) if kept else np.zeros(0)
+        unmatched = [w for w in words if is_word(w) and w not in context]
+        support = lexicon.support(context, unmatched) if unmatched else np.zeros(0)
         judged = support[~np.isnan(support)]
         rows.append([(judged < SUPPORTED).sum(), len(judged)])
     return np.array(rows, np.float64).reshape(-1, 2)
@@ -157,16 +157,16 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
       A sign that lacks something has `missing`, the reason, instead. And bool
       [signs, systems, n]: the lines that show a sign more often than their reference.
     """
-    results, shown = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
+    results, shows = {}, np.zeros((len(SIGNS), len(outputs), len(texts.sources)), bool)
     for number, (name, sign) in enumerate(SIGNS.items()):
-        head = {"title": name.capitalize(), "about": sign.about, "of": sign.of}
+        head = {"title": name.capitalize(), "about": sign.about, "of": sign.unit}
         try:
             counts = [sign.count(texts, lines) for lines in outputs]
             reference = sign.count(texts, texts.reference_words)
         except NotAvailableError as e:
             results[name] = head | {"missing": str(e)}
             continue
-        shown[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
+        shows[number] = [counts_n2[:, 0] > reference[:, 0] for counts_n2 in counts]
         rows = [_row(counts_n2) for counts_n2 in counts]
         exact = [row["share"] or 0.0 for row in rows]
         sampled = [_sampled_shares(counts_n2) for counts_n2 in counts]
@@ -178,7 +178,7 @@ def compare_signs(texts: Texts, outputs: Sequence[Lines]) -> tuple[dict, np.ndar
                 for share, share_m in zip(exact[1:], sampled[1:], strict=True)
             ],
         }
-    return results, shown
+    return results, shows
 
 
 def _row(counts_n2: np.ndarray) -> dict:

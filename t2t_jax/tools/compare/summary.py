@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from t2t_jax.io.tables import text_table
 from t2t_jax.metrics.measures import TESTS
-from t2t_jax.tools.pages.page import Payload
-from t2t_jax.tools.pages.page import page as html_page
+from t2t_jax.tools.pages.page import Payload, page
 
 WORDS, LINES = 8, 2  # that are shown of each list
 TEXT = (0, 1)  # columns of tables that hold text
@@ -32,10 +31,10 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
     rows = [["", *(total["title"] for total in totals), "length"]]
     for s, name in enumerate(names):
         cells = [
-            f"{of['score']:.{total['digits']}f} ± "
-            f"{of['interval']['half_width']:.{total['digits']}f}"
+            f"{result['score']:.{total['digits']}f} ± "
+            f"{result['interval']['half_width']:.{total['digits']}f}"
             for total in totals
-            for of in [total["systems"][s]]
+            for result in [total["systems"][s]]
         ]
         rows.append([name, *cells, f"{comparison['length_ratio'][s]:.1%}"])
     yield from text_table(rows, TEXT)
@@ -60,9 +59,9 @@ def _signs(signs: dict, names: Sequence[str]) -> list[str]:
         if "missing" in sign:
             continue
         row = [f"{sign['title'].lower()} ({sign['of']})"]
-        for of in (sign["reference"], *sign["systems"]):
-            share = "" if of["share"] is None else f" ({of['share']:.1%})"
-            row.append(f"{of['found']:,}{share}")
+        for count in (sign["reference"], *sign["systems"]):
+            share = "" if count["share"] is None else f" ({count['share']:.1%})"
+            row.append(f"{count['found']:,}{share}")
         rows.append(row)
     reasons = [f"not shown: {reason}" for reason in sorted(missing)]
     return text_table(rows, TEXT) + reasons
@@ -85,8 +84,8 @@ def _pair(comparison: dict, number: int) -> Iterator[str]:
         comparison["sentences"], key=lambda s: s["chrf"][number + 1] - s["chrf"][0]
     )
     lines = [s for s in ordered if s["chrf"][number + 1] != s["chrf"][0]]
-    most = min(LINES, len(lines) // 2)
-    named = {"best": lines[::-1][:most], "worst": lines[:most]}
+    shown_lines = min(LINES, len(lines) // 2)
+    named = {"best": lines[::-1][:shown_lines], "worst": lines[:shown_lines]}
     for title, sentences in named.items():
         for sentence in sentences:
             yield from _side_by_side(title, sentence, comparison, number + 1)
@@ -125,11 +124,11 @@ def _side_by_side(
         yield f"    {name:12} {text}  (chrF {sentence['chrf'][s]:.1f})"
 
 
-def _text(marked: Sequence[tuple[str, int]], own: int | None) -> str:
+def _text(marked: Sequence[tuple[str, int]], system_bit: int | None) -> str:
     parts = []
     for part, mark in marked:
         word = part.lstrip()
-        wrong = own is not None and not mark & own
+        wrong = system_bit is not None and not mark & system_bit
         parts.append(part[: len(part) - len(word)] + (f"[{word}]" if wrong else word))
     return "".join(parts)
 
@@ -139,15 +138,15 @@ def _text(marked: Sequence[tuple[str, int]], own: int | None) -> str:
 PAGE_LINES = 5_000  # of a test set on a page: those with the largest differences
 
 
-def page(comparisons: Sequence[dict]) -> str:
+def comparison_page(comparisons: Sequence[dict]) -> str:
     """Returns a self-contained page of `compare`'s results, one for each test set."""
-    *names, last = (system["name"] for system in comparisons[0]["systems"])
+    *names, last_name = (system["name"] for system in comparisons[0]["systems"])
     content = {
-        "title": f"{', '.join(names)} and {last}, compared",
+        "title": f"{', '.join(names)} and {last_name}, compared",
         "sets": [_shortened(comparison) for comparison in comparisons],
     }
     styles = ["style.css", "comparison/comparison.css"]
-    return html_page(Payload(content), "comparison/main.js", styles)
+    return page(Payload(content), "comparison/main.js", styles)
 
 
 def _shortened(comparison: dict) -> dict:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
 
 
-class Place(NamedTuple):
+class SystemSpec(NamedTuple):
     """A system that is not read yet.
 
     Attributes:
@@ -54,7 +54,7 @@ class Place(NamedTuple):
         return translator.with_options(**search)
 
 
-def parse_systems(written: Sequence[str]) -> list[Place]:
+def parse_systems(written: Sequence[str]) -> list[SystemSpec]:
     """Reads how systems are named: `[NAME=]PLACE`.
 
     A place is a workdir, several (an ensemble), or `WORKDIR@CHECKPOINT`; or a text file
@@ -74,19 +74,19 @@ def parse_systems(written: Sequence[str]) -> list[Place]:
     return _named(places)
 
 
-def _parse(written: str) -> Place:
-    name, equals, rest = written.partition("=")
+def _parse(written: str) -> SystemSpec:
+    name, equals, place = written.partition("=")
     if not equals or _exists(written):
-        name, rest = "", written
-    parts = split_names(rest)
+        name, place = "", written
+    parts = split_names(place)
     if not parts:
         raise UserError(f"{written!r} names no system; want NAME=FILE or a workdir")
     files = tuple(Path(part).expanduser() for part in parts)
     if all(file.is_file() for file in files):
-        return Place(name, files=files)
-    last, at, checkpoint = parts[-1].rpartition("@")
-    if at and last and checkpoint and not _exists(parts[-1]):
-        parts[-1] = last
+        return SystemSpec(name, files=files)
+    workdir, separator, checkpoint = parts[-1].rpartition("@")
+    if separator and workdir and checkpoint and not _exists(parts[-1]):
+        parts[-1] = workdir
     else:
         checkpoint = ""
     for part in parts:
@@ -95,31 +95,31 @@ def _parse(written: str) -> Place:
                 f"{part} is neither a folder nor a file; want the workdir of a run, or "
                 "a text file with a translation of each line of the test set"
             )
-    return Place(name, tuple(parts), checkpoint or None)
+    return SystemSpec(name, tuple(parts), checkpoint or None)
 
 
 def _exists(place: str) -> bool:
     return is_local(place) and Path(place).expanduser().exists()
 
 
-def _named(places: Sequence[Place]) -> list[Place]:
+def _named(places: Sequence[SystemSpec]) -> list[SystemSpec]:
     """Names systems that have no name; numbered if the same one is there twice."""
     paths = [str((place.workdirs or place.files)[0]) for place in places]
-    seen = [place.name for place in places]
+    names = [place.name for place in places]
     for n, (place, short) in enumerate(zip(places, short_names(paths), strict=True)):
         if not place.name:
-            others = "+" * (len(place.workdirs) > 1)
-            at = f"@{place.checkpoint}" if place.checkpoint else ""
-            name = short = f"{short}{others}{at}"
+            plus = "+" * (len(place.workdirs) > 1)
+            checkpoint = f"@{place.checkpoint}" if place.checkpoint else ""
+            name = short = f"{short}{plus}{checkpoint}"
             number = 2
-            while name in seen:
+            while name in names:
                 name, number = f"{short} ({number})", number + 1
-            seen[n] = name
-    return [p._replace(name=name) for p, name in zip(places, seen, strict=True)]
+            names[n] = name
+    return [p._replace(name=name) for p, name in zip(places, names, strict=True)]
 
 
 def read_systems(
-    places: Sequence[Place],
+    places: Sequence[SystemSpec],
     tests: str,
     direction: str | None = None,
     train: str | None = None,
@@ -180,23 +180,23 @@ def _corpora(
             f"--direction={name}: no system is a workdir, which would know "
             "the languages; want --direction=en-de for files PREFIX.en and PREFIX.de"
         )
-    return _some(open_corpora(tests, source, target), tests)
+    return _distinct_sets(open_corpora(tests, source, target), tests)
 
 
 def _open(translator: "Translator", tests: str) -> list[Corpus]:
     """Opens the test sets as a workdir's task reads them."""
     task = task_of(translator.config)
-    corpora = _some(open_specs(tests, task.open), tests)
+    corpora = _distinct_sets(open_specs(tests, task.open), tests)
     for corpus in corpora:
-        if (of_set := task.of(corpus)).chosen_by != "bleu":
+        if (set_task := task.of(corpus)).chosen_by != "bleu":
             raise UserError(
-                f"compare: {corpus.name} is scored by {of_set.chosen_by!r}; want a set "
-                "of translations, which are scored by BLEU"
+                f"compare: {corpus.name} is scored by {set_task.chosen_by!r}; want a "
+                "set of translations, which are scored by BLEU"
             )
     return corpora
 
 
-def _some(corpora: list[Corpus], tests: str) -> list[Corpus]:
+def _distinct_sets(corpora: list[Corpus], tests: str) -> list[Corpus]:
     if not corpora:
         raise UserError(f"--test={tests!r} names no test set; want a PREFIX")
     return distinct(corpora)
@@ -212,7 +212,7 @@ def _lines(translators: Sequence["Translator"], corpus: Corpus) -> list[Pair]:
 
 
 def _read_files(
-    place: Place, corpora: Sequence[Corpus], lines: Sequence[Sequence]
+    place: SystemSpec, corpora: Sequence[Corpus], lines: Sequence[Sequence]
 ) -> list[list[str]]:
     if len(place.files) != len(corpora):
         sets = ", ".join(corpus.name for corpus in corpora)
@@ -233,7 +233,7 @@ def _read_files(
 
 
 def _translate(
-    place: Place, translator: "Translator", corpus: Corpus, lines: Sequence[Pair]
+    place: SystemSpec, translator: "Translator", corpus: Corpus, lines: Sequence[Pair]
 ) -> System:
     """Reads a workdir's translations of a test set, or makes them."""
     if _lines([translator], corpus) != list(lines):
@@ -245,8 +245,8 @@ def _translate(
 
     _, answers = scores_and_answers(translator, corpus, place.workdirs)
     steps = ", ".join(f"{step:,}" for step in translator.steps)
-    one = len(translator.steps) == 1
-    origin = f"{', '.join(place.workdirs)}; {'step' if one else 'average of'} {steps}"
+    checkpoint = "step" if len(translator.steps) == 1 else "average of"
+    origin = f"{', '.join(place.workdirs)}; {checkpoint} {steps}"
     return System(place.name, answers, origin)
 
 

@@ -133,8 +133,8 @@ def odd_characters(view: View, knowledge: Knowledge) -> Accusations:
         counts = view.sides[number].counts_pk[place, columns]
         name = list(kinds)[int(counts.argmax())]
         classes = View([(line, "")]).source.classes_c
-        at = int(np.flatnonzero(classes == kinds[name])[0])
-        note = f"{NAMES[number]}: U+{ord(line[at]):04X} ({name})"
+        position = int(np.flatnonzero(classes == kinds[name])[0])
+        note = f"{NAMES[number]}: U+{ord(line[position]):04X} ({name})"
         yield place, float(counts.sum()), note
 
 
@@ -149,9 +149,9 @@ def mixed_scripts(view: View, knowledge: Knowledge) -> Accusations:
         letters = np.isin(scripts, mixing)
         meets = (scripts[1:] != scripts[:-1]) & letters[1:] & letters[:-1]
         meets &= side.line_c[1:] == side.line_c[:-1]
-        for at in np.flatnonzero(meets).tolist():
-            place = int(side.line_c[at])
-            start = at - int(side.lengths_p[:place].sum())
+        for boundary in np.flatnonzero(meets).tolist():
+            place = int(side.line_c[boundary])
+            start = boundary - int(side.lengths_p[:place].sum())
             for word in WORD.finditer(side.lines[place]):
                 # Shorter ones are of formulas: "Δx".
                 if word.start() <= start < word.end() and len(word[0]) > 3:
@@ -161,17 +161,17 @@ def mixed_scripts(view: View, knowledge: Knowledge) -> Accusations:
 def repetition(view: View, knowledge: Knowledge, words=4) -> Accusations:
     """Finds phrases that follow themselves, more often than on the other side."""
     for number, side in enumerate(view.sides):
-        other = view.sides[1 - number]
+        opposite = view.sides[1 - number]
         for place, line in enumerate(side.words):
             if len(line) - len(set(line)) < 2:
                 continue  # most lines: a phrase three times repeats two words
             phrase, times = repeated(line)
-            said = times * (phrase.count(" ") + 1)
-            if times < 3 or said < words or phrase.isdigit():
+            repeated_words = times * (phrase.count(" ") + 1)
+            if times < 3 or repeated_words < words or phrase.isdigit():
                 continue
-            if repeated(other.words[place])[1] < times - 1:
+            if repeated(opposite.words[place])[1] < times - 1:
                 note = f"{NAMES[number]}: {phrase} × {times}"
-                yield place, said, note
+                yield place, repeated_words, note
 
 
 def repeated(words: list[str]) -> tuple[str, int]:
@@ -179,11 +179,11 @@ def repeated(words: list[str]) -> tuple[str, int]:
     best = "", 1
     for size in range(1, 5):
         run = 0  # words in a row that equal the one `size` before
-        for at in range(size, len(words)):
-            run = run + 1 if words[at] == words[at - size] else 0
+        for end in range(size, len(words)):
+            run = run + 1 if words[end] == words[end - size] else 0
             times = run // size + 1
             if times > best[1]:
-                best = " ".join(words[at - size + 1 : at + 1]), times
+                best = " ".join(words[end - size + 1 : end + 1]), times
     return best
 
 
@@ -205,9 +205,9 @@ def third_language(view: View, knowledge: Knowledge, z=1.0, share=0.99) -> Accus
         # Only of lines with unusual letters the language is guessed, which is slow.
         unlike = knowledge.languages.unlikeness_p(side, number)
         for place in np.flatnonzero(unlike > z).tolist():
-            name, found = knowledge.languages.suspects(side.lines[place], number)
-            if found > share:
-                yield place, found, f"{NAMES[number]}: looks like {name!r}"
+            name, probability = knowledge.languages.suspects(side.lines[place], number)
+            if probability > share:
+                yield place, probability, f"{NAMES[number]}: looks like {name!r}"
 
 
 def unlike_side(view: View, knowledge: Knowledge, z=7.0, letters=20) -> Accusations:
@@ -224,10 +224,10 @@ def decomposed(view: View, knowledge: Knowledge) -> Accusations:
     """Finds lines with decomposed letters: a tokenizer takes ü and u + U+0308 apart."""
     for number, side in enumerate(view.sides):
         for place, line in enumerate(side.lines):
-            more = len(line) - len(normalize("NFC", line))
-            if more > 0:
-                note = f"{NAMES[number]}: {more} characters more than in NFC"
-                yield place, float(more), note
+            extra = len(line) - len(normalize("NFC", line))
+            if extra > 0:
+                note = f"{NAMES[number]}: {extra} characters more than in NFC"
+                yield place, float(extra), note
 
 
 def many_pieces(
@@ -354,8 +354,8 @@ def copied(
             shared &= {*target}
             if 2 * len(shared) < len(target) or len(source) < many:
                 continue
-            same = collections.Counter(source) & collections.Counter(target)
-            alike = same.total() / max(len(source), len(target))
+            shared_counts = collections.Counter(source) & collections.Counter(target)
+            alike = shared_counts.total() / max(len(source), len(target))
             if alike < share:
                 continue
         marks = max(knowledge.languages.markers(shared, n) for n in (0, 1))
@@ -394,10 +394,10 @@ def truncated(
         lost_ending = endings[1 - short] and not endings[short]
         if not lost_ending and abs(z_p[p]) < z_alone:
             continue  # a free translation may leave out as much
-        whole, opposite = (view.sides[n].words[p] for n in (1 - short, short))
-        half = len(whole) // 2
-        begun, _ = knowledge.lexicon.split(whole[:half], opposite, 1 - short)
-        ended, missing = knowledge.lexicon.split(whole[half:], opposite, 1 - short)
+        complete, opposite = (view.sides[n].words[p] for n in (1 - short, short))
+        half = len(complete) // 2
+        begun, _ = knowledge.lexicon.split(complete[:half], opposite, 1 - short)
+        ended, missing = knowledge.lexicon.split(complete[half:], opposite, 1 - short)
         if begun and not ended and len(missing) >= words:
             note = f"the {NAMES[short]} lacks the second half of the other side"
             yield p, float(abs(z_p[p])), note

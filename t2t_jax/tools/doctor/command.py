@@ -22,10 +22,10 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.doctor import rules
 from t2t_jax.tools.doctor.examination import EXAMPLES as KEPT
-from t2t_jax.tools.doctor.examination import Examination, Options
-from t2t_jax.tools.doctor.findings import EXAMPLES, findings, page, report
+from t2t_jax.tools.doctor.examination import Examination, ExaminationOptions
+from t2t_jax.tools.doctor.findings import EXAMPLES, findings, findings_page, report
 from t2t_jax.tools.doctor.fixing import check_prefix, write_fix
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 
 
 def default_config() -> str:
@@ -109,9 +109,9 @@ def run(args) -> None:
         )
     check_files(corpora)
     references = [
-        Reference(corpus.spec, [*corpus.pairs()])
+        ReferenceSet(corpus.spec, [*corpus.pairs()])
         for specs in (data.dev, data.test)
-        for corpus in open_specs(_of_languages(specs, data), task.open, data.dir)
+        for corpus in open_specs(_sets_of_languages(specs, data), task.open, data.dir)
     ]
     scores = None
     if args.workdir:
@@ -119,7 +119,7 @@ def run(args) -> None:
 
         scores = ModelScores(args.workdir, args.reverse, args.contrast, languages)
     vocabulary = _vocabulary(args, task, corpora, scores)
-    options = Options(limits, frozenset(drops), vocabulary, scores)
+    options = ExaminationOptions(limits, frozenset(drops), vocabulary, scores)
     examination = Examination(corpora, references, options)
     content = findings(examination, languages)
     if args.json:
@@ -127,23 +127,23 @@ def run(args) -> None:
     else:
         print(printable("\n".join(report(content, args.examples))))
     if args.html:
-        write_file(Path(args.html).expanduser(), page(content).encode())
+        write_file(Path(args.html).expanduser(), findings_page(content).encode())
     if args.fix:
         _fix(examination, Path(args.fix).expanduser(), languages)
 
 
-def _of_languages(specs: str, data) -> str:
+def _sets_of_languages(specs: str, data) -> str:
     """Leaves out built-in sets, which the preset names, for text of other languages."""
     if {identify(c).code for c in (data.source, data.target)} == {"en", "de"}:
         return specs
     named = split_names(specs)
-    kept = [place for place in named if scheme_of(place) != "grammar"]
-    if left_out := [place for place in named if place not in kept]:
+    usable = [place for place in named if scheme_of(place) != "grammar"]
+    if left_out := [place for place in named if place not in usable]:
         say(
             f"not compared with {', '.join(left_out)}, which are English-German; name "
             "your own sets by --config.data.dev=PREFIX and --config.data.test=PREFIX"
         )
-    return join_names(kept)
+    return join_names(usable)
 
 
 def _check_outputs(args, languages) -> None:
@@ -173,10 +173,10 @@ def _vocabulary(args, task, corpora, scores):
 
 
 def _fix(examination: Examination, prefix: Path, languages) -> None:
-    kept, removed = write_fix(examination, prefix, languages)
+    kept_count, removed_count = write_fix(examination, prefix, languages)
     say(
-        f"{kept:,} pairs kept in {prefix}.{languages[0]} and .{languages[1]}, "
-        f"{removed:,} removed to {prefix}.removed.tsv; train with "
+        f"{kept_count:,} pairs kept in {prefix}.{languages[0]} and .{languages[1]}, "
+        f"{removed_count:,} removed to {prefix}.removed.tsv; train with "
         f"--config.data.train={prefix}"
     )
     if weighted := ", ".join(c.spec for c in examination.corpora if c.weight != 1):

@@ -21,14 +21,14 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.messages import Progress
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.knowledge import SAMPLE, Knowledge, Spread, sample_blocks
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 from t2t_jax.tools.doctor.relatedness import LIMIT
 from t2t_jax.tools.doctor.rules import BIT, RULES, dropping, with_limits
 
 EXAMPLES = 10  # of each rule, the worst
 
 
-class Options(NamedTuple):
+class ExaminationOptions(NamedTuple):
     """Options of an examination.
 
     Attributes:
@@ -59,19 +59,19 @@ class Examination:
       worst: for each rule, (severity, place, note) of its worst pairs, worst first.
       stretches: those of lines that do not belong together.
       histograms: of lengths, ratios and evidence.
-      known: the models of the text.
+      knowledge: the models of the text.
     """
 
     def __init__(
         self,
         corpora: Sequence[Corpus],
-        references: Sequence[Reference] = (),
-        options: Options | None = None,
+        references: Sequence[ReferenceSet] = (),
+        options: ExaminationOptions | None = None,
     ):
         self.corpora, self.references = corpora, references
-        self.options = options or Options()
+        self.options = options or ExaminationOptions()
         blocks, self.sizes = sample_blocks(corpora, self.options.sample)
-        self.known = Knowledge(blocks, references, self.options.vocabulary)
+        self.knowledge = Knowledge(blocks, references, self.options.vocabulary)
         del blocks
         self.histograms = Histograms()
         self.counts = dict.fromkeys(RULES, 0)
@@ -93,11 +93,11 @@ class Examination:
 
     @property
     def dropped_p(self) -> np.ndarray:
-        """Which pairs a fix removes, bool [pairs]."""
+        """A mask of the pairs that a fix removes, bool [pairs]."""
         return self.breaking(*self.options.drops)
 
     def breaking(self, *names: str) -> np.ndarray:
-        """Which pairs break one or more of these rules, bool [pairs]."""
+        """Marks the pairs that break one or more of these rules, bool [pairs]."""
         bits = sum(BIT[name] for name in names)
         return self.mask_p & np.uint64(bits) > 0
 
@@ -105,11 +105,11 @@ class Examination:
         """Reads all pairs and applies the rules that need no more than a chunk."""
         masks, odds = [], []
         scores: dict[str, list[np.ndarray]] = {}
-        first = 0
+        start = 0
         with Progress("examining", "pairs", len(self)) as progress:
             for chunk in read_chunks(self.corpora, self.options.chunk):
-                view = View(chunk.pairs, first)
-                view.log_odds_p = self.known.relatedness.log_odds_p(view)
+                view = View(chunk.pairs, start)
+                view.log_odds_p = self.knowledge.relatedness.log_odds_p(view)
                 masks.append(self._apply(view))
                 odds.append(view.log_odds_p.astype(np.float16))
                 self.histograms.add(view)
@@ -117,7 +117,7 @@ class Examination:
                     chunk_scores = self.options.scores.score(view.pairs)
                     for name, score_p in chunk_scores.items():
                         scores.setdefault(name, []).append(score_p)
-                first += len(view)
+                start += len(view)
                 progress.add(len(view))
         self.mask_p = np.concatenate(masks)
         self._odds_p = np.concatenate(odds)
@@ -130,7 +130,7 @@ class Examination:
         for name, rule in RULES.items():
             if rule.check is None:
                 continue
-            accused = rule.accuse(view, self.known, self.options.limits[name])
+            accused = rule.accuse(view, self.knowledge, self.options.limits[name])
             for place, (severity, note) in sorted(accused.items()):
                 mask_p[place] |= BIT[name]
                 self._accuse(name, view.first + place, severity, note)
@@ -161,7 +161,7 @@ class Examination:
         # Entropies are skewed: their logarithms are judged. A contrast has two signs.
         signed = name == "contrast"
         value_p = score_p if signed else np.log(np.maximum(score_p, 1e-3))
-        usual = Spread.of(value_p)
+        usual = Spread.fitted(value_p)
         middle = usual.middle if signed else np.exp(usual.middle)
         self.histograms.add_scores(name, score_p)
         flags = usual.z(value_p) > self.options.limits[name]["z"]
@@ -174,7 +174,7 @@ class Examination:
         pairs = self.lines(wanted_lines(stretches))
 
         def log_odds(pairs: list[Pair]) -> np.ndarray:
-            return self.known.relatedness.log_odds_p(View(pairs))
+            return self.knowledge.relatedness.log_odds_p(View(pairs))
 
         self.stretches = [
             with_offset(stretch, pairs, self.bounds(stretch.begin), log_odds)
@@ -195,7 +195,7 @@ class Examination:
         number = np.searchsorted(ends, place, side="right")
         return int(ends[number] - self.sizes[number]), int(ends[number])
 
-    def where(self, place: int) -> tuple[Corpus, int]:
+    def locate(self, place: int) -> tuple[Corpus, int]:
         """Returns the corpus of a pair, and its line there, from 1."""
         number = np.searchsorted(np.cumsum(self.sizes), place, side="right")
         return self.corpora[number], place - self.bounds(place)[0] + 1
@@ -206,12 +206,12 @@ class Examination:
         pairs: dict[int, Pair] = {}
         if not len(rows):
             return pairs
-        first = 0
+        start = 0
         for chunk in read_chunks(self.corpora, self.options.chunk):
-            end = first + len(chunk.pairs)
-            here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
-            pairs |= {int(p): chunk.pairs[p - first] for p in here}
-            first = end
+            end = start + len(chunk.pairs)
+            in_chunk = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)]
+            pairs |= {int(p): chunk.pairs[p - start] for p in in_chunk}
+            start = end
             if len(pairs) == len(rows):
                 break
         return pairs
@@ -249,15 +249,15 @@ class Stretch(NamedTuple):
       evidence: nats against their belonging together.
       offset: the target of a source is so many lines further down; 0 if no offset is
         better than none.
-      here, there: mean log-odds of their lines as they stand, and at the offset.
+      log_odds, offset_log_odds: means of their lines, as they are and at the offset.
     """
 
     begin: int
     end: int
     evidence: float
     offset: int = 0
-    here: float = 0.0
-    there: float = 0.0
+    log_odds: float = 0.0
+    offset_log_odds: float = 0.0
 
 
 def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch]:
@@ -265,15 +265,15 @@ def find_stretches(log_odds_p: np.ndarray, sizes: Sequence[int]) -> list[Stretch
 
     None crosses from one corpus, of so many pairs, into the next.
     """
-    stretches, first = [], 0
+    stretches, start = [], 0
     for size in sizes:
-        stretches += _in_corpus(log_odds_p[first : first + size], first)
-        first += size
+        stretches += _in_corpus(log_odds_p[start : start + size], start)
+        start += size
     strongest = sorted(stretches, key=lambda s: (-s.evidence, s.begin))[:MOST]
     return sorted(strongest)
 
 
-def _in_corpus(log_odds_p: np.ndarray, first: int) -> list[Stretch]:
+def _in_corpus(log_odds_p: np.ndarray, start: int) -> list[Stretch]:
     stretches = []
     total = best = 0.0
     begin = end = 0
@@ -287,7 +287,7 @@ def _in_corpus(log_odds_p: np.ndarray, first: int) -> list[Stretch]:
             best, end = total, place + 1
         if (best and total < best - EVIDENCE) or not total:
             if best >= EVIDENCE and end - begin >= LEAST:
-                stretches.append(Stretch(first + begin, first + end, best))
+                stretches.append(Stretch(start + begin, start + end, best))
             total = best = 0.0
     return stretches
 
@@ -322,7 +322,9 @@ def with_offset(
     best = max(means, key=lambda offset: (means[offset], -abs(offset)))
     better = means[best] > 0 and means[best] > means[0] + 1.0
     offset = best if better else 0
-    return stretch._replace(offset=offset, here=means[0], there=means[offset])
+    return stretch._replace(
+        offset=offset, log_odds=means[0], offset_log_odds=means[offset]
+    )
 
 
 # --------------------------------------------------------------------------- histograms
@@ -366,8 +368,8 @@ class Histograms(dict[str, Histogram]):
         s, t = (side.lengths_p for side in view.sides)
         self["source"].add(s)
         self["target"].add(t)
-        both = (s > 0) & (t > 0)
-        self["ratio"].add(t[both] / s[both])
+        filled = (s > 0) & (t > 0)
+        self["ratio"].add(t[filled] / s[filled])
         self["odds"].add(view.log_odds_p)
 
     def add_scores(self, name: str, score_p: np.ndarray) -> None:

@@ -11,10 +11,9 @@ from t2t_jax.io.tables import text_table
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.checks import NAMES
 from t2t_jax.tools.doctor.examination import Examination
-from t2t_jax.tools.doctor.overlap import Reference
+from t2t_jax.tools.doctor.overlap import ReferenceSet
 from t2t_jax.tools.doctor.rules import BIT, RULES
-from t2t_jax.tools.pages.page import Payload
-from t2t_jax.tools.pages.page import page as html_page
+from t2t_jax.tools.pages.page import Payload, page
 
 NEIGHBOURS = 2  # lines shown before and after an example
 STRETCHES = 50  # stretches listed
@@ -23,7 +22,7 @@ LONGEST = 600  # characters of an example's side that are shown
 
 def findings(examination: Examination, languages: tuple[str, str]) -> dict[str, Any]:
     """Returns all that is reported of an examined text; languages are for headings."""
-    knowledge, total = examination.known, len(examination)
+    knowledge, total = examination.knowledge, len(examination)
     dropped = int(examination.dropped_p.sum())
     examples = itertools.chain.from_iterable(examination.worst.values())
     shown_places = {p for _, place, _ in examples for p in _near(place, examination)}
@@ -61,8 +60,8 @@ def _applies(name: str, examination: Examination) -> bool:
     if RULES[name].group == "by a model":
         return bool(scores) and name in scores.names
     if RULES[name].group == "dev and test":
-        return bool(examination.known.overlap)
-    return name != "many_pieces" or examination.known.pieces is not None
+        return bool(examination.knowledge.overlap)
+    return name != "many_pieces" or examination.knowledge.pieces is not None
 
 
 def _near(place: int, examination: Examination) -> range:
@@ -77,7 +76,7 @@ def _rule(name: str, examination: Examination, pairs: dict[int, Pair]) -> dict:
     alone = int((examination.mask_p == BIT[name]).sum())
     examples = []
     for severity, place, note in examination.worst[name]:
-        corpus, line = examination.where(place)
+        corpus, line = examination.locate(place)
         near = _near(place, examination)
         lines = [[line + n - place, *map(_cut, pairs[n])] for n in near]
         example = {"corpus": corpus.spec, "line": line, "severity": float(severity)}
@@ -100,21 +99,21 @@ def _cut(line: str) -> str:
 
 
 def _stretch(stretch, examination: Examination) -> dict:
-    corpus, line = examination.where(stretch.begin)
+    corpus, line = examination.locate(stretch.begin)
     return {
         "corpus": corpus.spec,
         "first": line,
         "last": line + stretch.end - stretch.begin - 1,
         "offset": stretch.offset,
         "evidence": stretch.evidence,
-        "here": stretch.here,
-        "there": stretch.there,
+        "here": stretch.log_odds,
+        "there": stretch.offset_log_odds,
     }
 
 
 def _statistics(examination: Examination) -> list[dict]:
     """Named figures of the text: [{name, value, unit}]."""
-    knowledge = examination.known
+    knowledge = examination.knowledge
     lengths = knowledge.lengths
     rows = [
         ("target characters for one of the source, median", lengths.ratio, ""),
@@ -131,14 +130,14 @@ def _statistics(examination: Examination) -> list[dict]:
     return [{"name": n, "value": float(v), "unit": u} for n, v, u in rows]
 
 
-def _coverage(reference: Reference, examination: Examination) -> dict:
+def _coverage(reference: ReferenceSet, examination: Examination) -> dict:
     """The share of a set's words, and of its different words, unseen in training."""
-    view, overlap = View(reference.pairs), examination.known.overlap
+    view, overlap = View(reference.pairs), examination.knowledge.overlap
     row: dict[str, Any] = {"place": reference.place, "pairs": len(view), "sides": []}
     for number, side in enumerate(view.sides):
-        ids, seen = overlap.ids[number], overlap.seen[number]
+        ids, in_training = overlap.ids[number], overlap.seen[number]
         words = [word for line in side.words for word in line]
-        unseen = [word for word in words if not seen[ids[word]]]
+        unseen = [word for word in words if not in_training[ids[word]]]
         examples = [*dict.fromkeys(unseen)]
         counts = {
             "words": len(words),
@@ -147,55 +146,55 @@ def _coverage(reference: Reference, examination: Examination) -> dict:
             "distinct_unseen": len(examples) / max(1, len({*words})),
         }
         row["sides"].append(counts | {"examples": examples[:12]})
-    if examination.known.pieces:
-        row["unseen_pieces"] = examination.known.pieces.unseen_share(view)
+    if examination.knowledge.pieces:
+        row["unseen_pieces"] = examination.knowledge.pieces.unseen_share(view)
     return row
 
 
 def verdict(content: dict[str, Any], examination: Examination) -> list[str]:
     """Returns what a reader should do, in sentences, the weightiest first."""
 
-    def of(*names: str) -> int:
+    def count(*names: str) -> int:
         return int(examination.breaking(*names).sum())
 
-    said = ["No pair is so bad that it should be left out."]
+    sentences = ["No pair is so bad that it should be left out."]
     share = content["dropped_share"]
     if content["dropped"]:
-        how = "few" if share < 0.01 else "some" if share < 0.1 else "many"
-        said = [
+        amount = "few" if share < 0.01 else "some" if share < 0.1 else "many"
+        sentences = [
             f"{content['dropped']:,} of {content['pairs']:,} pairs ({share:.2%}) "
-            f"should be left out: {how}. --fix=PREFIX writes the others."
+            f"should be left out: {amount}. --fix=PREFIX writes the others."
         ]
-    if leaks := of("overlap", "near_overlap"):
-        said.append(
+    if leaks := count("overlap", "near_overlap"):
+        sentences.append(
             f"{leaks:,} pairs are lines of dev or test, or nearly: scores there would "
             "be too high."
         )
-    if of("misaligned"):
-        said.append(
-            f"{of('misaligned'):,} pairs are misaligned in stretches: a line was lost "
-            "or added in one file. Mend the files at the first line of each stretch; "
-            "dropping them loses good text."
+    if count("misaligned"):
+        sentences.append(
+            f"{count('misaligned'):,} pairs are misaligned in stretches: a line was "
+            "lost or added in one file. Mend the files at the first line of each "
+            "stretch; dropping them loses good text."
         )
-    if of("swapped") > 0.001 * content["pairs"]:
-        said.append(
-            f"{of('swapped'):,} pairs have their sides swapped; swap them back rather "
-            "than drop them."
+    if count("swapped") > 0.001 * content["pairs"]:
+        sentences.append(
+            f"{count('swapped'):,} pairs have their sides swapped; swap them back "
+            "rather than drop them."
         )
-    encodings = of("mojibake", "lost_letters", "double_escapes")
+    encodings = count("mojibake", "lost_letters", "double_escapes")
     if encodings > 0.001 * content["pairs"]:
-        said.append(
+        sentences.append(
             f"{encodings:,} pairs have damaged letters or escapes: the text was "
             "converted wrongly somewhere; a better copy is worth more than a filter."
         )
     for row in content["references"]:
         for name, side in zip(NAMES, row["sides"], strict=True):
             if side["unseen"] > 0.05:
-                said.append(
+                sentences.append(
                     f"{side['unseen']:.1%} of the {name} words of {row['place']} never "
                     "occur in training: another domain, or too little text."
                 )
-    return said
+    return sentences
 
 
 # --------------------------------------------------------------------------- for people
@@ -226,12 +225,12 @@ def _table(rules: list[dict]) -> list[str]:
     if not broken:
         return ["no rule accuses any pair"]
     rows = [("pairs", "share", "drop", "rule")]
-    for group, of_group in itertools.groupby(broken, lambda rule: rule["group"]):
+    for group, group_rules in itertools.groupby(broken, lambda rule: rule["group"]):
         rows.append(("", "", "", f"-- {group}"))
-        for rule in of_group:
+        for rule in group_rules:
             drops = "drop" if rule["drops"] else ""
-            said = f"{rule['name']}: {rule['description']}"
-            rows.append((f"{rule['count']:,}", f"{rule['share']:.2%}", drops, said))
+            text = f"{rule['name']}: {rule['description']}"
+            rows.append((f"{rule['count']:,}", f"{rule['share']:.2%}", drops, text))
     return text_table(rows, left=(2, 3))
 
 
@@ -242,21 +241,21 @@ def _figures(content: dict[str, Any]) -> list[str]:
     ]
     for row in content["references"]:
         for name, side in zip(content["languages"], row["sides"], strict=True):
-            said = (
+            text = (
                 f"of the words of {row['place']}.{name} unseen in training "
                 f"({side['distinct_unseen']:.1%} of the different ones)"
             )
-            rows.append((f"{side['unseen']:.2%}", said))
+            rows.append((f"{side['unseen']:.2%}", text))
         if "unseen_pieces" in row:
-            said = f"of the tokens of {row['place']} unseen"
-            rows.append((f"{row['unseen_pieces']:.2%}", said))
+            text = f"of the tokens of {row['place']} unseen"
+            rows.append((f"{row['unseen_pieces']:.2%}", text))
     return text_table(rows, left=(1,))
 
 
 def _example_lines(rule: dict, example: dict) -> list[str]:
     lines = [
         f"{rule['name']}: {example['corpus']}, line {example['line']:,}: "
-        f"{shown(example['note'])}"
+        f"{escaped(example['note'])}"
     ]
     for number, source, target in example["lines"]:
         mark = ">" if number == example["line"] else " "
@@ -266,11 +265,11 @@ def _example_lines(rule: dict, example: dict) -> list[str]:
 
 
 def _fitted(line: str) -> str:
-    line = shown(line)
+    line = escaped(line)
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
-def shown(text: str) -> str:
+def escaped(text: str) -> str:
     """Returns text in which a terminal's controls and unseen characters are spelled."""
     if text.isprintable():
         return text
@@ -282,7 +281,7 @@ def shown(text: str) -> str:
 # --------------------------------------------------------------------------------- page
 
 
-def page(content: dict[str, Any]) -> str:
+def findings_page(content: dict[str, Any]) -> str:
     """Returns a self-contained HTML page of what `findings` returns."""
     styles = ["style.css", "doctor/doctor.css"]
-    return html_page(Payload(content), "doctor/main.js", styles)
+    return page(Payload(content), "doctor/main.js", styles)

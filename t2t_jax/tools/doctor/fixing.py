@@ -34,8 +34,7 @@ def check_prefix(prefix: Path, languages: tuple[str, str]) -> None:
             "two languages"
         )
     check_folder("fix", prefix)
-    endings = *languages, HASHES_ENDING
-    existing = find_file(prefix, *endings) or _removed(prefix)
+    existing = find_file(prefix, *languages, HASHES_ENDING) or _removed(prefix)
     if existing.exists():
         raise UserError(
             f"--fix={prefix}: {existing} already exists and is not overwritten; give "
@@ -76,10 +75,10 @@ def _write(
     hash_pair = pair_hasher(*languages)
     counts = [0, 0]
     removed.write("\t".join(HEADER) + "\n")
-    for line, corpus, pair, why in _judged(examination):
-        counts[bool(why)] += 1
-        if why:
-            rules, notes = zip(*why, strict=True)
+    for line, corpus, pair, reasons in _judged(examination):
+        counts[bool(reasons)] += 1
+        if reasons:
+            rules, notes = zip(*reasons, strict=True)
             row = corpus.spec, str(line), ",".join(rules), "; ".join(notes), *pair
             removed.write("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n")
             continue
@@ -94,14 +93,14 @@ def _write(
 def _judged(examination: Examination) -> Iterator[tuple]:
     """Yields (line, corpus, pair, its (rule, note)s if it is dropped)."""
     reasons = examination.reasons()
-    next_place, why = next(reasons, (-1, []))
+    next_place, pair_reasons = next(reasons, (-1, []))
     place = 0
     with Progress("writing", "pairs", len(examination)) as progress:
         for chunk in read_chunks(examination.corpora, examination.options.chunk):
             corpus = examination.corpora[chunk.corpus]
             for line, pair in zip(chunk.lines.tolist(), chunk.pairs, strict=True):
-                yield line, corpus, pair, why if place == next_place else []
+                yield line, corpus, pair, pair_reasons if place == next_place else []
                 if place == next_place:
-                    next_place, why = next(reasons, (-1, []))
+                    next_place, pair_reasons = next(reasons, (-1, []))
                 place += 1
             progress.add(len(chunk.pairs))

@@ -17,7 +17,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.messages import Progress
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor.languages import Languages
-from t2t_jax.tools.doctor.overlap import Overlap, Reference
+from t2t_jax.tools.doctor.overlap import Overlap, ReferenceSet
 from t2t_jax.tools.doctor.relatedness import LengthModel, Lexicon, Relatedness
 
 SAMPLE = 60_000  # pairs
@@ -32,13 +32,13 @@ class Spread(NamedTuple):
     deviation: float
 
     @classmethod
-    def of(cls, values: np.ndarray, least: float = 1e-3) -> "Spread":
-        """Estimates both from values [n], the deviation as `least` or more."""
+    def fitted(cls, values: np.ndarray, smallest: float = 1e-3) -> "Spread":
+        """Estimates both from values [n], the deviation as `smallest` or more."""
         if not len(values):
             return cls(0.0, 1.0)
         middle = float(np.median(values))
         deviation = 1.4826 * float(np.median(np.abs(values - middle)))
-        return cls(middle, max(deviation, least))
+        return cls(middle, max(deviation, smallest))
 
     def z(self, values: np.ndarray) -> np.ndarray:
         """Robust z-scores: deviations above the median."""
@@ -59,14 +59,14 @@ class Knowledge:
     def __init__(
         self,
         blocks: Sequence[Sequence[Pair]],
-        references: Sequence[Reference] = (),
+        references: Sequence[ReferenceSet] = (),
         vocabulary: Vocabulary | None = None,
     ):
         view = View([pair for block in blocks for pair in block])
         self.sampled = len(view)
         self.lengths = LengthModel(view)
         self.log_length = [
-            Spread.of(np.log(side.lengths_p[side.lengths_p > 0]), 0.1)
+            Spread.fitted(np.log(side.lengths_p[side.lengths_p > 0]), 0.1)
             for side in view.sides
         ]
         every = -(-len(view) // LETTERS)
@@ -79,10 +79,10 @@ class Knowledge:
         held_out, neighbours = [], []
         for block in itertools.compress(blocks, judged):
             for n, (_, target) in enumerate(block):
-                other = (n + 1) % len(block)
+                neighbour = (n + 1) % len(block)
                 # Equal ones, as in a list of "Copyright" lines, are not a wrong pair.
-                other = other if block[other][1] != target else n
-                neighbours.append(len(held_out) + other)
+                neighbour = neighbour if block[neighbour][1] != target else n
+                neighbours.append(len(held_out) + neighbour)
             held_out += block
         self.relatedness = Relatedness(
             View(held_out), neighbours, self.lexicon, self.lengths
@@ -94,9 +94,9 @@ class Knowledge:
 
 
 def sample_blocks(
-    corpora: Sequence[Corpus], most: int = SAMPLE
+    corpora: Sequence[Corpus], count: int = SAMPLE
 ) -> tuple[list[list[Pair]], list[int]]:
-    """Samples about `most` pairs of a text evenly, in runs of consecutive ones.
+    """Samples about `count` pairs of a text evenly, in runs of consecutive ones.
 
     Reads it once. Returns the runs in order, and the number of pairs of each corpus.
     """
@@ -111,7 +111,7 @@ def sample_blocks(
                     progress.add(len(block))
                     yield block
 
-    return sample(blocks(), max(1, most // BLOCK)), sizes
+    return sample(blocks(), max(1, count // BLOCK)), sizes
 
 
 # ------------------------------------------------------------------------------- tokens
@@ -137,7 +137,7 @@ class Pieces:
         self.usual = []
         for n, side in enumerate(sample.sides):
             rate_p = self._counts(sample, n)[0] / np.maximum(side.word_counts_p, 1)
-            self.usual.append(Spread.of(rate_p, 0.1))
+            self.usual.append(Spread.fitted(rate_p, 0.1))
 
     def counts(self, view: View, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Counts tokens and odd ones of each line of a side; adds to the totals."""
@@ -150,7 +150,7 @@ class Pieces:
     def unseen_share(self, view: View) -> float:
         """The share of a text's tokens that no line counted so far has had."""
         unseen = [~self.seen[n][self._counts(view, n)[2]] for n in (0, 1)]
-        return sum(int(of.sum()) for of in unseen) / max(1, sum(map(len, unseen)))
+        return sum(int(flags.sum()) for flags in unseen) / max(1, sum(map(len, unseen)))
 
     def _counts(self, view: View, number: int):
         """The tokens of each line, the odd ones among them, and the ids of all."""

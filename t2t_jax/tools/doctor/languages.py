@@ -62,13 +62,13 @@ class Languages:
         # Twice: lines of the first model's wrong side do not shape the second.
         for _ in range(2):
             counts = [
-                np.bincount(bucket[kept[line]], minlength=BUCKETS)
-                for (bucket, line), kept in zip(side_trigrams, keep, strict=True)
+                np.bincount(bucket[flags[line]], minlength=BUCKETS)
+                for (bucket, line), flags in zip(side_trigrams, keep, strict=True)
             ]
             self._log_p = np.stack([_log_probabilities(c) for c in counts])
             means = [
-                self._side_means(*of, len(s))
-                for of, s in zip(side_trigrams, sides, strict=True)
+                self._side_means(*line_trigrams, len(s))
+                for line_trigrams, s in zip(side_trigrams, sides, strict=True)
             ]
             centers = [np.median(mean) if len(mean) else 0.0 for mean, _, _ in means]
             self._middle = sum(centers) / 2
@@ -79,10 +79,12 @@ class Languages:
             ]
         self.differ = self._reach > 0.25
         self._likely = []
-        for n, (_, own, count) in enumerate(means):
-            spread = (own[:, n] - np.median(own[:, n])) * np.sqrt(np.maximum(count, 1))
+        for n, (_, fit_l2, count) in enumerate(means):
+            spread = (fit_l2[:, n] - np.median(fit_l2[:, n])) * np.sqrt(
+                np.maximum(count, 1)
+            )
             deviation = 1.4826 * np.median(np.abs(spread)) if len(spread) else 1.0
-            self._likely.append((np.median(own[:, n]), max(deviation, 1e-3)))
+            self._likely.append((np.median(fit_l2[:, n]), max(deviation, 1e-3)))
         self.scripts = [_main_scripts(side) for side in sides]
         self._usual = [_usual_languages(side) for side in sides]
         self._markers = _markers(sides)
@@ -90,11 +92,11 @@ class Languages:
     def _side_means(self, bucket, line, lines: int):
         """Mean log-odds of the source's language, mean log-likelihoods, trigrams."""
         count = np.bincount(line, minlength=lines)
-        least = np.maximum(count, 1)
-        own = np.stack(
-            [np.bincount(line, p[bucket], lines) / least for p in self._log_p], axis=1
+        divisor = np.maximum(count, 1)
+        fit_l2 = np.stack(
+            [np.bincount(line, p[bucket], lines) / divisor for p in self._log_p], axis=1
         )
-        return own[:, 0] - own[:, 1], own, count
+        return fit_l2[:, 0] - fit_l2[:, 1], fit_l2, count
 
     def _means_of(self, side: Side):
         if side not in self._means:
@@ -120,9 +122,9 @@ class Languages:
           side: the lines.
           number: of the side whose model is asked: 0 the source, 1 the target.
         """
-        _, own, count = self._means_of(side)
+        _, fit_l2, count = self._means_of(side)
         center, deviation = self._likely[number]
-        return (center - own[:, number]) * np.sqrt(np.maximum(count, 1)) / deviation
+        return (center - fit_l2[:, number]) * np.sqrt(np.maximum(count, 1)) / deviation
 
     def foreign_script_p(self, side: Side, number: int) -> np.ndarray:
         """The share of each line's letters in scripts that its side seldom has."""
@@ -145,11 +147,11 @@ class Languages:
           (its code, its share of the probability of both, 0 to 1; 0 if the language of
           the side is unknown).
         """
-        found = probabilities(line)
-        own = max((found.pop(name) for name in self._usual[number]), default=1.0)
-        found.pop("zxx", None)  # no language
-        name = max(found, key=found.get)
-        return name, found[name] / (found[name] + own)
+        shares = probabilities(line)
+        usual = max((shares.pop(name) for name in self._usual[number]), default=1.0)
+        shares.pop("zxx", None)  # no language
+        name = max(shares, key=shares.get)
+        return name, shares[name] / (shares[name] + usual)
 
 
 def _log_probabilities(counts: np.ndarray) -> np.ndarray:
@@ -167,7 +169,7 @@ def _usual_languages(side: Side) -> list[str]:
     """Languages of a fiftieth of the lines; none if half are in no single one."""
     lines = side.lines[:: -(-len(side) // GUESSED) or 1]
     guesses = map(probabilities, lines)
-    counts = collections.Counter(max(each, key=each.get) for each in guesses)
+    counts = collections.Counter(max(guess, key=guess.get) for guess in guesses)
     if 2 * max(counts.values(), default=0) < len(lines):
         return []
     return [name for name, n in counts.items() if n * 50 >= len(lines)]
@@ -180,13 +182,13 @@ def _markers(sides: Sequence[Side]) -> list[frozenset[str]]:
             count.update(words)
     totals = [max(1, count.total()) for count in counts]
     markers = []
-    for own, other in ((0, 1), (1, 0)):
-        scale = 10 * totals[own] / totals[other]
+    for number, opposite in ((0, 1), (1, 0)):
+        scale = 10 * totals[number] / totals[opposite]
         markers.append(
             frozenset(
                 word
-                for word, n in counts[own].most_common(MARKERS)
-                if n > scale * counts[other][word] and word.isalpha() and n > 1
+                for word, n in counts[number].most_common(MARKERS)
+                if n > scale * counts[opposite][word] and word.isalpha() and n > 1
             )
         )
     return markers

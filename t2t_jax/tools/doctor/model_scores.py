@@ -14,7 +14,7 @@ import numpy as np
 from t2t_jax.data.corpus import Pair
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
-from t2t_jax.text.languages import same
+from t2t_jax.text.languages import same_language
 
 BATCH = 4_096  # pairs that are sorted by length and scored together
 
@@ -42,13 +42,13 @@ class ModelScores:
 
     def score(self, pairs: Sequence[Pair]) -> dict[str, np.ndarray]:
         """Returns the scores of some pairs by name, each float32 [pairs], in nats."""
-        own = _entropies(self.model, pairs)
-        scores = {"cross_entropy": own}
+        forward = _entropies(self.model, pairs)
+        scores = {"cross_entropy": forward}
         if self._reverse:
-            back = _entropies(self._reverse, [(t, s) for s, t in pairs])
-            scores["dual"] = np.abs(own - back) + (own + back) / 2
+            backward = _entropies(self._reverse, [(t, s) for s, t in pairs])
+            scores["dual"] = np.abs(forward - backward) + (forward + backward) / 2
         if self._contrast:
-            scores["contrast"] = own - _entropies(self._contrast, pairs)
+            scores["contrast"] = forward - _entropies(self._contrast, pairs)
         return scores
 
 
@@ -57,8 +57,8 @@ def _load(workdir, flag: str, languages: tuple[str, str]) -> Translator | None:
         return None
     model = Translator.load(workdir)
     data, kind = model.config.data, model.config.task.kind
-    between = data.source, data.target
-    if kind != "translation" or not all(map(same, between, languages)):
+    direction = data.source, data.target
+    if kind != "translation" or not all(map(same_language, direction, languages)):
         raise UserError(
             f"{flag}={workdir} is a run of task.kind={kind!r} from {data.source!r} to "
             f"{data.target!r}; want a translation model from {languages[0]!r} to "

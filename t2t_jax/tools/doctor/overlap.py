@@ -21,7 +21,7 @@ HASHES = BANDS * ROWS
 _PRIMES = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
-class Reference(NamedTuple):
+class ReferenceSet(NamedTuple):
     """A dev or test set."""
 
     place: str
@@ -36,7 +36,7 @@ class Overlap:
       seen: for each side and number, True once training text had the word.
     """
 
-    def __init__(self, references: Sequence[Reference]):
+    def __init__(self, references: Sequence[ReferenceSet]):
         self._cached = weakref.WeakKeyDictionary()  # of the chunk in hand
         self._pairs = [
             (f"{r.place}, line {n}", pair)
@@ -45,14 +45,14 @@ class Overlap:
         ]
         view = View([pair for _, pair in self._pairs])
         self.ids: list[dict[str, int]] = [{}, {}]
-        for of_side, side in zip(self.ids, view.sides, strict=True):
+        for numbers, side in zip(self.ids, view.sides, strict=True):
             for word in itertools.chain.from_iterable(side.words):
-                of_side.setdefault(word, len(of_side) + 1)  # 0: any other word
-        self.seen = [np.zeros(len(of) + 1, bool) for of in self.ids]
+                numbers.setdefault(word, len(numbers) + 1)  # 0: any other word
+        self.seen = [np.zeros(len(numbers) + 1, bool) for numbers in self.ids]
         self._lines: list[dict[str, int]] = [{}, {}]
-        for of_side, side in zip(self._lines, view.sides, strict=True):
+        for numbers, side in zip(self._lines, view.sides, strict=True):
             for n, key in enumerate(side.keys):
-                of_side.setdefault(key, n)
+                numbers.setdefault(key, n)
         self._words = [side.word_counts_p for side in view.sides]
         shingles = self._hashed(view)
         self._shingles = _shingle_sets(*shingles, range(len(view)))
@@ -67,8 +67,8 @@ class Overlap:
 
     def mark_seen(self, view: View) -> None:
         """Notes which words of the references a chunk of training text has."""
-        for number, seen in enumerate(self.seen):
-            seen[self._tokens(view, number)] = True
+        for number, flags in enumerate(self.seen):
+            flags[self._tokens(view, number)] = True
 
     def equal(self, view: View, least_words: int) -> Iterator[tuple[int, float, str]]:
         """Finds pairs with a side that is a line of a reference, on the same side.
@@ -77,9 +77,12 @@ class Overlap:
         Yields (place in the chunk, 1.0 for both sides, else 0.5; which).
         """
         keys = zip(*(side.keys for side in view.sides), strict=True)
-        for place, both in enumerate(keys):
-            lines = [of.get(key) for of, key in zip(self._lines, both, strict=True)]
-            if lines == [None, None] or not all(both):
+        for place, sides in enumerate(keys):
+            lines = [
+                numbers.get(key)
+                for numbers, key in zip(self._lines, sides, strict=True)
+            ]
+            if lines == [None, None] or not all(sides):
                 continue
             s, t = lines
             if s is not None and t is not None:
@@ -90,7 +93,7 @@ class Overlap:
             if self._words[side][line] >= least_words:
                 yield place, 0.5, f"the {name}: {self._pairs[line][0]}"
 
-    def near(self, view: View, least: float) -> Iterator[tuple[int, float, str]]:
+    def near(self, view: View, minimum: float) -> Iterator[tuple[int, float, str]]:
         """Finds pairs that share most words and word pairs with a reference.
 
         Yields (place in the chunk, Jaccard index of both sides together, which one).
@@ -103,10 +106,12 @@ class Overlap:
                 if key in band_of:
                     candidates.setdefault(place, set()).update(band_of[key])
         sets = _shingle_sets(*shingles, candidates)
-        for (place, lines), own in zip(candidates.items(), sets, strict=True):
+        for (place, lines), shingled in zip(candidates.items(), sets, strict=True):
             # Of equally near lines the first.
-            index, line = max((_jaccard(own, self._shingles[n]), -n) for n in lines)
-            if index >= least and own:
+            index, line = max(
+                (_jaccard(shingled, self._shingles[n]), -n) for n in lines
+            )
+            if index >= minimum and shingled:
                 yield place, index, self._pairs[-line][0]
 
     def _tokens(self, view: View, number: int) -> np.ndarray:
@@ -128,12 +133,12 @@ class Overlap:
             line = np.repeat(np.arange(len(counts)), counts)
             # Words that no reference has differ from all: their place stands for them.
             within = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-            own = np.where(ids > 0, ids, -1 - within).astype(np.uint64)
-            own = mixed(own + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
-            same = line[1:] == line[:-1]
-            two = mixed(own[:-1] * _PRIMES[0] + own[1:])[same]
-            values += [own, two]
-            lines += [line, line[1:][same]]
+            hashes = np.where(ids > 0, ids, -1 - within).astype(np.uint64)
+            hashes = mixed(hashes + np.uint64(number) * _PRIMES[1] + _PRIMES[0])
+            in_line = line[1:] == line[:-1]
+            pairs = mixed(hashes[:-1] * _PRIMES[0] + hashes[1:])[in_line]
+            values += [hashes, pairs]
+            lines += [line, line[1:][in_line]]
         joined, line_v = np.concatenate(values), np.concatenate(lines)
         order = np.argsort(line_v, kind="stable")
         return joined[order], line_v[order]
@@ -150,9 +155,9 @@ class Overlap:
         full = starts[~empty]
         for index in range(HASHES):
             salted = mixed(values ^ np.uint64(_SALTS[index]))
-            least = np.minimum.reduceat(salted, full)
+            minimum = np.minimum.reduceat(salted, full)
             band = index // ROWS
-            keys[~empty, band] = mixed(keys[~empty, band] * _PRIMES[0] + least)
+            keys[~empty, band] = mixed(keys[~empty, band] * _PRIMES[0] + minimum)
         return keys
 
 

@@ -39,7 +39,7 @@ class Lexicon:
             for count in counts
         ]
         self.translations: tuple[dict[str, set[str]], ...] = {}, {}
-        names = [list(of_side) for of_side in numbers]
+        names = [list(by_word) for by_word in numbers]
         for s, t in zip(*_translations(numbered_pairs, len(names[1])), strict=True):
             source, target = names[0][s], names[1][t]
             self.translations[0].setdefault(source, set()).add(target)
@@ -67,12 +67,12 @@ class Lexicon:
 
         `side` is that of `words`: 0 the source, 1 the target.
         """
-        translations, others = self.translations[side], {*opposite}
+        translations, facing = self.translations[side], {*opposite}
         in_lexicon = {*words} & translations.keys()
         translated = {
             word
             for word in in_lexicon
-            if word in others or not translations[word].isdisjoint(others)
+            if word in facing or not translations[word].isdisjoint(facing)
         }
         return translated, in_lexicon - translated
 
@@ -83,8 +83,8 @@ def _translations(numbered_pairs, targets: int) -> tuple[list[int], list[int]]:
         return [], []
     learned = learn_both_ways(numbered_pairs, targets, ITERATIONS)
     probable = np.maximum(learned.forward_k, learned.backward_k) >= PROBABLE
-    kept = probable & (np.bincount(learned.type_c) >= LEAST)
-    return learned.source_k[kept].tolist(), learned.target_k[kept].tolist()
+    reliable = probable & (np.bincount(learned.type_c) >= LEAST)
+    return learned.source_k[reliable].tolist(), learned.target_k[reliable].tolist()
 
 
 # ------------------------------------------------------------------------ relatedness
@@ -115,10 +115,10 @@ class LengthModel:
 
     def __init__(self, view: View):
         s, t = (side.lengths_p.astype(float) for side in view.sides)
-        long = (s >= 4) & (t >= 4)
-        self.ratio = float(np.median(t[long] / s[long])) if long.any() else 1.0
+        enough = (s >= 4) & (t >= 4)
+        self.ratio = float(np.median(t[enough] / s[enough])) if enough.any() else 1.0
         self.deviation = 1.0
-        z = np.abs(self.z_p(view)[long])
+        z = np.abs(self.z_p(view)[enough])
         # 1.4826: the median of absolute deviations, as a standard deviation.
         self.deviation = max(1.4826 * float(np.median(z)) if len(z) else 1.0, 0.1)
 
@@ -153,15 +153,15 @@ class Relatedness:
         crossed = [(view.pairs[i][0], view.pairs[neighbours[i]][1]) for i in usable]
         true = View([view.pairs[i] for i in usable])
         positive, negative = self._features(true), self._features(View(crossed))
-        kept = np.ones(len(usable), bool)
+        accepted = np.ones(len(usable), bool)
         for _ in range(ROUNDS):
-            inputs = np.concatenate([positive[kept], negative])
-            labels = np.repeat([1.0, 0.0], [kept.sum(), len(usable)])
+            inputs = np.concatenate([positive[accepted], negative])
+            labels = np.repeat([1.0, 0.0], [accepted.sum(), len(usable)])
             # The classes weigh the same, although some positives are left out.
-            weights = np.where(labels > 0, len(usable) / max(1, kept.sum()), 1.0)
+            weights = np.where(labels > 0, len(usable) / max(1, accepted.sum()), 1.0)
             self._weights = _logistic_regression(inputs, labels, weights)
             # Pairs that are wrong themselves teach that translations share little.
-            kept = positive @ self._weights > DOUBTED
+            accepted = positive @ self._weights > DOUBTED
 
     def log_odds_p(self, view: View) -> np.ndarray:
         """Log-odds of each pair, in nats, between -LIMIT and LIMIT; float64 [pairs]."""

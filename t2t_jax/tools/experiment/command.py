@@ -38,7 +38,7 @@ from t2t_jax.tools.experiment import Experiment
 from t2t_jax.tools.experiment.experiment import (
     LEASES,
     RUNS,
-    Request,
+    ExperimentRequest,
     freeze,
     with_changes,
 )
@@ -122,7 +122,7 @@ def main(argv):
     module = load(argv[1])
     request = _request(argv[1], parameters(module))
 
-    def define(request: Request) -> Experiment:
+    def define(request: ExperimentRequest) -> Experiment:
         experiment = define_experiment(module, request.parameters)
         return with_changes(experiment, request.changes)
 
@@ -197,7 +197,7 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _request(name: str, defaults: Mapping[str, Any]) -> Request:
+def _request(name: str, defaults: Mapping[str, Any]) -> ExperimentRequest:
     """Reads the flags."""
     args = flags.FLAGS
     changes = {
@@ -205,7 +205,7 @@ def _request(name: str, defaults: Mapping[str, Any]) -> Request:
         for field in given_fields(sys.argv[1:])
     }
     parameters = {name: args[name].value for name in defaults}
-    return Request(name, parameters, changes, dict(ideas.imported))
+    return ExperimentRequest(name, parameters, changes, dict(ideas.imported))
 
 
 FOLDER = "experiments"
@@ -228,8 +228,8 @@ def overview() -> str:
     lines = []
     for name in shipped_names(FOLDER):
         source = (shipped_folder(FOLDER) / f"{name}.py").read_text(encoding="utf-8")
-        first, _, _ = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
-        lines.append([f"  {name}", first])
+        title, _, _ = (ast.get_docstring(ast.parse(source)) or "").partition("\n")
+        lines.append([f"  {name}", title])
     return "\n".join(text_table(lines, left=(0, 1)))
 
 

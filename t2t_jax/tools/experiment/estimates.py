@@ -56,16 +56,16 @@ def dry_run(rows: Sequence[Row], slice: str = "", measure: bool = False) -> str:
         config = row.config
         # The forecast comes first: it sets JAX up for devices that are not here.
         rented = _forecast(config, slice) if slice else []
-        cost = costs.of(config, row.name)
+        cost = costs.run_cost(config, row.name)
         steps = config.train.steps
         new = {run.hash for run in row.runs} - counted
         counted |= new
         amounts = [_hours(config, step) for step in (cost.seconds, *rented)]
         amounts = [len(new) * x for x in (*amounts, cost.disk(config) / GIB)]
-        sums = [total + more for total, more in zip(sums, amounts, strict=True)]
+        sums = [total + amount for total, amount in zip(sums, amounts, strict=True)]
         cells = [row.name, str(row.seeds), f"{cost.parameters:,}", f"{steps:,}"]
-        times = f"{1e3 * cost.seconds:,.1f}", *map("{:,.3g}".format, amounts)
-        lines.append([*cells, *times])
+        cells.append(f"{1e3 * cost.seconds:,.1f}")
+        lines.append(cells + [f"{amount:,.3g}" for amount in amounts])
     lines.append(["all rows", "", "", "", "", *map("{:,.3g}".format, sums)])
     return "\n".join([*text_table(lines), "", *costs.explanation()])
 
@@ -97,16 +97,16 @@ class _Costs:
         self._costs: dict[tuple, RunCost] = {}
         self._dtypes: set[str] = set()  # of the products of those models
 
-    def of(self, config: Config, name: str) -> RunCost:
+    def run_cost(self, config: Config, name: str) -> RunCost:
         """Returns the cost of a run of this config; `name` is that of its row."""
-        same = dataclasses.replace(config.model, dropout=bool(config.model.dropout) / 2)
-        train = config.train
-        trained = train.accumulate, train.loss, train.optimizer, train.freeze
-        trained += train.ema_decay, train.options
-        key = same, config.data, config.mesh, config.task, *trained
+        model, train = config.model, config.train
+        model = dataclasses.replace(model, dropout=bool(model.dropout) / 2)
+        update = train.optimizer, train.freeze, train.ema_decay, train.accumulate
+        loss = train.loss, train.options
+        key = model, config.data, config.mesh, config.task, loss, update
         if key not in self._costs:
-            what = "measuring" if self._measure else "forecasting"
-            with waiting(f"{what} {name}"):
+            activity = "measuring" if self._measure else "forecasting"
+            with waiting(f"{activity} {name}"):
                 self._costs[key] = self._estimate(config)
         return self._costs[key]
 
@@ -141,9 +141,9 @@ class _Costs:
     def explanation(self) -> list[str]:
         """Says how the hours and the disk space are estimated."""
         disk = "GiB: of the checkpoints that are kept."
-        rest = "Reading text, validation and translation are not in them"
+        scope = "Reading text, validation and translation are not in them"
         if self._measure:
-            return [f"hours: measured on a few steps of each row. {rest}.", disk]
+            return [f"hours: measured on a few steps of each row. {scope}.", disk]
         name, chip = self._chip
         rates = " and ".join(
             f"{chip.peak(dtype) / chips.GIGA:,.0f} GFLOP/s in {dtype}"
@@ -153,7 +153,7 @@ class _Costs:
             f"hours: forecast from the FLOPs of a step, at {chips.SHARE_OF_PEAK:.0%} "
             f"of {rates} ({name};",
             f"  {chip.source}).",
-            f"  {rest}; small models take longer. --measure times some steps of each.",
+            f"  {scope}; small models take longer. --measure times some steps of each.",
             disk,
         ]
 
@@ -195,24 +195,24 @@ def _end(queue: Queue, states: Mapping[Task, str], processes: int) -> str:
     """Estimates when the runs that are left will end, by the speed of all so far."""
     finished = [_Cost(queue, task) for task in states if states[task] == DONE]
     # Rows may share a run, which is trained once.
-    left = {
+    pending = {
         task.run.hash: _Cost(queue, task)
         for task, state in states.items()
         if state in (RUNNING, LEFT)
     }
-    if not left:
+    if not pending:
         return ""
-    started = [cost for cost in (*finished, *left.values()) if cost.step_seconds]
+    started = [cost for cost in (*finished, *pending.values()) if cost.step_seconds]
     if not started and not finished:
         return "; the first run will tell how long the others take"
     # The time outside of training: compilation, translation, measures.
-    others = [max(0.0, cost.seconds - cost.training) for cost in finished]
-    seconds = [_mean(others) + cost.to_train(started) for cost in left.values()]
+    overheads = [max(0.0, cost.seconds - cost.training) for cost in finished]
+    seconds = [_mean(overheads) + cost.to_train(started) for cost in pending.values()]
     # A run is not divided among processes.
-    rest = max(math.fsum(seconds) / max(1, processes), *seconds)
-    end = datetime.datetime.now() + datetime.timedelta(seconds=rest)
+    remaining = max(math.fsum(seconds) / max(1, processes), *seconds)
+    end = datetime.datetime.now() + datetime.timedelta(seconds=remaining)
     return (
-        f"; about {datetime.timedelta(minutes=math.ceil(rest / 60))} more, until "
+        f"; about {datetime.timedelta(minutes=math.ceil(remaining / 60))} more, until "
         f"{end:%a %H:%M}"
     )
 
@@ -223,26 +223,26 @@ class _Cost:
     def __init__(self, queue: Queue, task: Task):
         result = queue.result(task)
         self.row = task.row.name
-        done = result.trained[-1]["step"] if result.trained else 0
+        step = result.trained[-1]["step"] if result.trained else 0
         # Steps that are left to train.
-        self.left = max(0, task.run.config.train.steps - done) if task.run.config else 0
+        self.left = max(0, task.run.config.train.steps - step) if task.run.config else 0
         # Seconds of the steps so far, and of one; 0 until that is known.
         self.training = math.fsum(entry["seconds"] for entry in result.trained)
-        self.step_seconds = self.training / done if done else 0.0
+        self.step_seconds = self.training / step if step else 0.0
         measured = [result.measured(measure.name) for measure in task.row.measures]
         # Of a finished run, from its start to its end: an interrupted run's outcome has
         # the time of the last process alone.
-        whole = max(self.training, result.outcome.get("seconds", 0.0))
-        self.seconds = math.fsum([whole, *(m.get("seconds", 0.0) for m in measured)])
+        total = max(self.training, result.outcome.get("seconds", 0.0))
+        self.seconds = math.fsum([total, *(m.get("seconds", 0.0) for m in measured)])
 
     def to_train(self, started: Sequence["_Cost"]) -> float:
         """Seconds of the steps that are left.
 
         A run that has not started is as fast as those of its row, else as all.
         """
-        of_row = [cost.step_seconds for cost in started if cost.row == self.row]
-        others = of_row or [cost.step_seconds for cost in started]
-        return self.left * (self.step_seconds or _mean(others))
+        row_seconds = [cost.step_seconds for cost in started if cost.row == self.row]
+        step_seconds = row_seconds or [cost.step_seconds for cost in started]
+        return self.left * (self.step_seconds or _mean(step_seconds))
 
 
 def _mean(values: Sequence[float]) -> float:

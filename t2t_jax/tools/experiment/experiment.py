@@ -101,8 +101,8 @@ class Row:
         if self.config is None:
             measures = [dataclasses.asdict(measure) for measure in self.measures]
             return (Run(self.name, 0, None, _folder(self.name, measures)),)
-        first = self.config.train.seed
-        return tuple(map(self._trained, range(first, first + self.seeds)))
+        first_seed = self.config.train.seed
+        return tuple(map(self._trained, range(first_seed, first_seed + self.seeds)))
 
     def _trained(self, seed: int) -> "Run":
         config = fields.changed(self.config, "train", seed=seed)
@@ -176,18 +176,18 @@ class Experiment:
             if name not in names:
                 hint = did_you_mean(name, names)
                 raise UserError(f"no row is called {name!r}{hint}")
-        seen = set()
+        earlier = set()
         for row in self.rows:
-            if row.name in seen:
+            if row.name in earlier:
                 raise UserError(
                     f"two rows are called {row.name!r}; rows need names of their own"
                 )
-            if later := [need for need in row.needs if need not in seen]:
+            if late := [need for need in row.needs if need not in earlier]:
                 raise UserError(  # and so circles are refused, too
-                    f"row {row.name!r} needs {later[0]!r}, which comes after it; put "
+                    f"row {row.name!r} needs {late[0]!r}, which comes after it; put "
                     "it before"
                 )
-            seen.add(row.name)
+            earlier.add(row.name)
         _one_measure_of_a_name(self.rows)
 
 
@@ -197,8 +197,8 @@ def _one_measure_of_a_name(rows: Sequence[Row]) -> None:
     for row in rows:
         for run in row.runs:
             for measure in row.measures:
-                first = measures.setdefault((run.hash, measure.name), measure)
-                if first != measure:
+                stored = measures.setdefault((run.hash, measure.name), measure)
+                if stored != measure:
                     raise UserError(
                         f"row {row.name!r}: a run has two measures called "
                         f"{measure.name!r}, which differ in their arguments; give one "
@@ -210,7 +210,7 @@ PLAN = "plan.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class ExperimentRequest:
     """An experiment as the command line asks for it."""
 
     experiment: str  # the name, or the path of the file
@@ -224,9 +224,9 @@ class Request:
 
 def freeze(
     folder: Path,
-    requested: Request,
+    requested: ExperimentRequest,
     named: Collection[str],
-    define: Callable[[Request], Experiment],
+    define: Callable[[ExperimentRequest], Experiment],
     replan: bool = False,
 ) -> Experiment:
     """Writes the plan of an experiment, or takes the rows of the one that is there.
@@ -252,8 +252,10 @@ def freeze(
                     "repeated"
                 ) from None
             _check_request(file, plan, requested, named)
-            names = [field.name for field in dataclasses.fields(Request)]
-            experiment = define(Request(**{name: plan[name] for name in names}))
+            names = [field.name for field in dataclasses.fields(ExperimentRequest)]
+            experiment = define(
+                ExperimentRequest(**{name: plan[name] for name in names})
+            )
             _report_edits(file, plan["rows"], [_encoded(r) for r in experiment.rows])
             rows = [_decoded(row) for row in plan["rows"]]
             return dataclasses.replace(experiment, rows=rows)
@@ -308,7 +310,10 @@ def _value(config: Config, name: str) -> Any:
 
 
 def _check_request(
-    file: Path, plan: Mapping[str, Any], request: Request, named: Collection[str]
+    file: Path,
+    plan: Mapping[str, Any],
+    request: ExperimentRequest,
+    named: Collection[str],
 ) -> None:
     """Refuses flags that are given now and were given otherwise for the plan."""
 
@@ -316,11 +321,11 @@ def _check_request(
         fields = {f"--config.{name}": value for name, value in changes.items()}
         return {f"--{name}": value for name, value in parameters.items()} | fields
 
-    then = as_flags(plan["parameters"], plan["changes"])
-    now = {name: request.parameters[name] for name in named}
-    for flag, value in as_flags(now, request.changes).items():
-        if then.get(flag) != value:
-            was = f"{flag}={then[flag]}" if flag in then else f"no {flag}"
+    planned = as_flags(plan["parameters"], plan["changes"])
+    named_values = {name: request.parameters[name] for name in named}
+    for flag, value in as_flags(named_values, request.changes).items():
+        if planned.get(flag) != value:
+            was = f"{flag}={planned[flag]}" if flag in planned else f"no {flag}"
             raise UserError(
                 f"{file} was made with {was}, and now {flag}={value} is given; leave "
                 "it out to continue that plan, give --replan to make a new one in its "
@@ -328,17 +333,17 @@ def _check_request(
             )
     for name, sha256 in plan["ideas"].items():
         if request.ideas.get(name) != sha256:
-            what = "has changed since" if name in request.ideas else "is not given now"
+            fault = "has changed since" if name in request.ideas else "is not given now"
             raise UserError(
-                f"{file} was made with --ideas={name}, which {what}; give the same, or "
-                "--replan"
+                f"{file} was made with --ideas={name}, which {fault}; give the same, "
+                "or --replan"
             )
 
 
 def _report_edits(file: Path, frozen: list[dict], current: list[dict]) -> None:
     """Says which rows the experiment's file defines otherwise by now."""
-    then, now = ({row["name"]: row for row in rows} for rows in (frozen, current))
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    old, new = ({row["name"]: row for row in rows} for rows in (frozen, current))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if names:
         listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         say(

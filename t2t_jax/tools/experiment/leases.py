@@ -93,14 +93,14 @@ class Leases:
             content = self._read(name)
             if self._lives(name, content):
                 return None
-            mine = {
+            lease = {
                 "owner": f"process {os.getpid()} on {socket.gethostname()}",
                 "host": _host(),
                 "starts": content.get("starts", 0) + 1,
                 "since": time.strftime("%Y-%m-%d %H:%M:%S"),
                 "id": uuid.uuid4().hex,  # process ids repeat
             }
-            encoded = json.dumps(mine).encode()
+            encoded = json.dumps(lease).encode()
             opened = _write_locked(file, encoded, replace=file.exists())
             return opened and Lease(file, encoded, opened)
 

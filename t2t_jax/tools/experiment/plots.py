@@ -82,9 +82,9 @@ def bars(
     places, labels, place = [], [], 0
     for number, (group, rows) in enumerate(groups.items()):
         if group:
-            left = axes.get_yaxis_transform()
+            edge = axes.get_yaxis_transform()
             axes.text(
-                0.0, place, f" {group}", transform=left, va="center", style="italic"
+                0.0, place, f" {group}", transform=edge, va="center", style="italic"
             )
             place += 1
         for row in rows:

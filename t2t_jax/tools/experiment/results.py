@@ -17,6 +17,7 @@ from t2t_jax.tasks.table import known_measures, task_of
 from t2t_jax.tasks.translation import Translation
 from t2t_jax.tools.experiment.experiment import Measure, Row, Run
 from t2t_jax.training.metrics_log import METRICS, read_log
+from t2t_jax.workdir import STARTS
 
 # Files of a run's workdir that the runner adds to those of training.
 TRAINING = "training"  # the step of a failure; or the name of a measure
@@ -91,10 +92,10 @@ class RunResult:
     def started(self) -> float:
         """Unix time of the first start of the training; infinite if there was none."""
         try:
-            first, *_ = (self.path / "starts.jsonl").read_bytes().splitlines()
+            line, *_ = (self.path / STARTS).read_bytes().splitlines()
         except (FileNotFoundError, ValueError):
             return math.inf
-        return json.loads(first)["time"]
+        return json.loads(line)["time"]
 
     def value(self, column: str) -> Any:
         """The run's value of a column of `Experiment.columns`; None if it has none yet.
@@ -104,14 +105,14 @@ class RunResult:
         """
         if column in self.outcome:
             return self.outcome[column]
-        first, _, key = column.partition(".")
-        if first in ("dev", "train"):
-            logged = [e[key] for e in self.metrics if e["kind"] == first and key in e]
+        prefix, _, key = column.partition(".")
+        if prefix in ("dev", "train"):
+            logged = [e[key] for e in self.metrics if e["kind"] == prefix and key in e]
             if not (self.outcome and logged):
                 return None
             return math.nan if logged[-1] is None else logged[-1]
         test_set, _, metric = column.rpartition(".")  # a set's name may have dots
-        return self.measure(first).get(key, self.scores(test_set).get(metric))
+        return self.measure(prefix).get(key, self.scores(test_set).get(metric))
 
     def state(self, row: Row, needs: Needs) -> str:
         """The state by the run's files, whoever runs it: `done`, `failed` or `left`."""

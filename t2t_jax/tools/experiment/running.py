@@ -141,7 +141,7 @@ class Queue:
         """The workdirs of the rows that a task needs, by row."""
         return {
             name: [
-                self.workdir(other) for other in self.tasks if other.row.name == name
+                self.workdir(needed) for needed in self.tasks if needed.row.name == name
             ]
             for name in task.row.needs
         }
@@ -264,8 +264,8 @@ def totals(workdir: Path) -> dict[str, Any]:
 
     # Not their `seconds`, which leave out what a restart finds trained already.
     seconds = [
-        (last - first) * entry["seconds_per_step"]
-        for first, last, entry in zip(steps, steps[1:], entries, strict=False)
+        (end - start) * entry["seconds_per_step"]
+        for start, end, entry in zip(steps, steps[1:], entries, strict=False)
     ]
     return {
         "parameters": model.count(),

@@ -61,7 +61,7 @@ def pooled_deviation(samples: Sequence[Sequence[float]]) -> tuple[float, int]:
 
 
 def t_test(
-    ours: Sequence[float], theirs: Sequence[float], deviation: float, freedom: int
+    row: Sequence[float], baseline: Sequence[float], deviation: float, freedom: int
 ) -> float:
     """Two-sided p of a difference between two means, of samples of one deviation.
 
@@ -69,8 +69,8 @@ def t_test(
     """
     from scipy import stats  # slow to import
 
-    error = deviation * math.sqrt(1 / len(ours) + 1 / len(theirs))
-    statistic = (np.mean(ours) - np.mean(theirs)) / error
+    error = deviation * math.sqrt(1 / len(row) + 1 / len(baseline))
+    statistic = (np.mean(row) - np.mean(baseline)) / error
     return float(2 * stats.t.sf(abs(statistic), freedom))
 
 
@@ -82,8 +82,8 @@ def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
     from scipy import stats
 
     # Not `ttest_ind`, which warns of samples whose values are nearly equal.
-    first, second = ((np.mean(s), np.std(s, ddof=1), len(s)) for s in (ours, theirs))
-    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
+    a, b = ((np.mean(s), np.std(s, ddof=1), len(s)) for s in (ours, theirs))
+    return float(stats.ttest_ind_from_stats(*a, *b, equal_var=False).pvalue)
 
 
 def compare(
@@ -99,30 +99,32 @@ def compare(
     rows = [row for row in results if row.values(column)]
     if baseline not in [row.row.name for row in rows]:
         return {}
-    theirs = results[baseline]
+    base = results[baseline]
     # Rows may share runs, which count once.
     finite = [row for row in rows if math.isfinite(row.mean(column))]
     samples = {_runs(row): row.values(column) for row in finite}
     pooled = pooled_deviation(list(samples.values()))
     comparisons = {
-        row.row.name: _compare_row(row, theirs, column, pooled, folder)
+        row.row.name: _compare_row(row, base, column, pooled, folder)
         for row in rows
-        if row is not theirs
+        if row is not base
     }
-    tested = [name for name, one in comparisons.items() if not math.isnan(one.p_seeds)]
+    tested = [
+        name for name, result in comparisons.items() if not math.isnan(result.p_seeds)
+    ]
     # Benjamini & Hochberg 1995: of the rows whose adjusted p is at most 5%, at most 5%
     # are expected to be false. This holds for tests of positive dependence, too
     # (Benjamini & Yekutieli 2001), which is what a common baseline causes: one that is
     # low by chance makes all rows look better.
     largest = [
         # A claim needs every test, so it is as strong as the weakest of them.
-        1.0 if one.reason else max([one.p_seeds, *one.p_lines.values()])
-        for one in map(comparisons.get, tested)
+        1.0 if result.reason else max([result.p_seeds, *result.p_lines.values()])
+        for result in map(comparisons.get, tested)
     ]
     adjusted = stats.false_discovery_control(largest).tolist()
     for name, p in zip(tested, adjusted, strict=True):
-        one = comparisons[name]._replace(p_adjusted=p)
-        comparisons[name] = _judge(one, better(column))
+        result = comparisons[name]._replace(p_adjusted=p)
+        comparisons[name] = _judge(result, better(column))
     return comparisons
 
 
@@ -131,11 +133,11 @@ def _runs(row: RowResult) -> tuple[str, ...]:
 
 
 def _compare_row(
-    row: RowResult, theirs: RowResult, column: str, pooled, folder: Path
+    row: RowResult, base: RowResult, column: str, pooled, folder: Path
 ) -> Comparison:
     """The tests of one row; the verdict has to wait for those of the others."""
-    difference = row.mean(column) - theirs.mean(column)
-    if set(_runs(row)) & set(_runs(theirs)):
+    difference = row.mean(column) - base.mean(column)
+    if set(_runs(row)) & set(_runs(base)):
         return Comparison(SAME_RUNS, "", difference)
     if not math.isfinite(difference):
         return Comparison(UNDECIDED, "a value is not finite", difference)
@@ -143,33 +145,36 @@ def _compare_row(
         return Comparison(UNDECIDED, "one seed", difference)
     if not pooled[0]:
         return Comparison(UNDECIDED, "the seeds do not differ", difference)
-    ours, others = row.values(column), theirs.values(column)
-    if min(len(ours), len(others)) > 1 and np.ptp(ours) + np.ptp(others) > 0:
-        p_seeds = welch_test(ours, others)
+    row_values, base_values = row.values(column), base.values(column)
+    if (
+        min(len(row_values), len(base_values)) > 1
+        and np.ptp(row_values) + np.ptp(base_values) > 0
+    ):
+        p_seeds = welch_test(row_values, base_values)
     else:
-        p_seeds = t_test(ours, others, *pooled)
-    one = Comparison("", "", difference, p_seeds)
+        p_seeds = t_test(row_values, base_values, *pooled)
+    result = Comparison("", "", difference, p_seeds)
     # Without the tests over lines, the largest p of such a row may be too small, but
     # it is above 5%, where it changes no verdict of this row or of others.
-    if p_seeds > LEVEL or not (has_lines(row, column) and has_lines(theirs, column)):
-        return one
+    if p_seeds > LEVEL or not (has_lines(row, column) and has_lines(base, column)):
+        return result
     try:
-        return one._replace(p_lines=_line_p_values(row, theirs, column, folder))
+        return result._replace(p_lines=_line_p_values(row, base, column, folder))
     except (ValueError, KeyError, OSError) as e:  # UserError is a ValueError
-        return one._replace(reason=f"lines not tested: {e}")
+        return result._replace(reason=f"lines not tested: {e}")
 
 
-def _judge(one: Comparison, direction: str) -> Comparison:
+def _judge(result: Comparison, direction: str) -> Comparison:
     """The verdict, once the p-value is corrected."""
-    if one.p_adjusted <= LEVEL:
-        improved = (one.difference > 0) == (direction == "higher")
-        return one._replace(verdict=BETTER if improved else WORSE)
+    if result.p_adjusted <= LEVEL:
+        improved = (result.difference > 0) == (direction == "higher")
+        return result._replace(verdict=BETTER if improved else WORSE)
     reason = "not after the correction for the number of comparisons"
-    if one.p_seeds > LEVEL:
+    if result.p_seeds > LEVEL:
         reason = "within the variation over seeds"
-    elif any(p > LEVEL for p in one.p_lines.values()):
+    elif any(p > LEVEL for p in result.p_lines.values()):
         reason = "within the variation over lines"
-    return one._replace(verdict=UNDECIDED, reason=one.reason or reason)
+    return result._replace(verdict=UNDECIDED, reason=result.reason or reason)
 
 
 CACHE = "line_p_values.json"  # in the experiment's folder; the tests take seconds each
@@ -180,26 +185,26 @@ def has_lines(row: RowResult, column: str) -> bool:
     test_set, _, metric = column.rpartition(".")
     if test_set in ("dev", "train"):
         return False
-    of_translations = metric in text_measures()
+    is_text_measure = metric in text_measures()
     # Other tasks have an interval of each score that follows from sums over lines.
-    name = metric if of_translations else f"{metric}_interval"
-    is_score = of_translations or metric in known_measures()
+    name = metric if is_text_measure else f"{metric}_interval"
+    is_score = is_text_measure or metric in known_measures()
     return is_score and any(name in run.scores(test_set) for run in row.runs)
 
 
 def _line_p_values(
-    ours: RowResult, theirs: RowResult, column: str, folder: Path
+    row: RowResult, base: RowResult, column: str, folder: Path
 ) -> dict[str, float]:
     """The largest p-value of all pairs of runs of one seed, by test of `TESTS`.
 
     A pair whose difference has the opposite sign of the difference between the means
     has p = 1.
     """
-    difference = ours.mean(column) - theirs.mean(column)
+    difference = row.mean(column) - base.mean(column)
     # Not strict: a row may have fewer seeds.
     tested = [
         _pair(*pair, column, folder)
-        for pair in zip(ours.runs, theirs.runs, strict=False)
+        for pair in zip(row.runs, base.runs, strict=False)
         if all(run.value(column) is not None for run in pair)
     ]
     if not tested:
@@ -210,19 +215,19 @@ def _line_p_values(
 
 
 def _pair(
-    ours: RunResult, theirs: RunResult, column: str, folder: Path
+    row_run: RunResult, base_run: RunResult, column: str, folder: Path
 ) -> dict[str, float]:
     """The p-values of two runs, and the difference between their scores."""
     test_set, _, metric = column.rpartition(".")
-    scores = ours.scores(test_set)
-    if scores["sha256"] != theirs.scores(test_set)["sha256"]:
+    scores = row_run.scores(test_set)
+    if scores["sha256"] != base_run.scores(test_set)["sha256"]:
         raise UserError(f"the two were scored on different lines of {test_set}")
-    task = task_of(ours.run.config)
+    task = task_of(row_run.run.config)
     # A scored place starts at the current folder: it includes config.data.dir.
     corpus = task.open(scores["set"])
-    both = ours, theirs
-    answers = [read_answers(run.scores(test_set), corpus, run.path) for run in both]
-    hashes = [run.scores(test_set)["translations_sha256"] for run in both]
+    runs = row_run, base_run
+    answers = [read_answers(run.scores(test_set), corpus, run.path) for run in runs]
+    hashes = [run.scores(test_set)["translations_sha256"] for run in runs]
     # The place alone would miss a change of its files.
     key = " ".join([*hashes, scores["set"], scores["sha256"], metric])
     try:

@@ -87,10 +87,10 @@ class _Report:
         # Every column, followed by the paper's: (name, is the paper's).
         paper = dict.fromkeys(name for row in results for name in row.row.paper)
         self.columns = [
-            (name, of_paper)
+            (name, is_paper)
             for name in dict.fromkeys([*experiment.columns, *paper])
-            for of_paper in (False, True)
-            if name in (paper if of_paper else experiment.columns)
+            for is_paper in (False, True)
+            if name in (paper if is_paper else experiment.columns)
         ]
 
     def markdown(self) -> str:
@@ -130,28 +130,28 @@ class _Report:
         groups = [row.row.group for row in rows]
         columns: list[tuple[str, list[str]]] = []
         if any(groups):  # each group is named once
-            before = zip(groups, ["", *groups], strict=False)
-            named = ["" if group == last else group for group, last in before]
+            pairs = zip(groups, ["", *groups], strict=False)
+            named = ["" if group == previous else group for group, previous in pairs]
             columns.append(("group", named))
         names = [self._bold(row, _escaped(row.row.name)) for row in rows]
         columns.append(("row", names))
         # Names are aligned to the left, and numbers to the right.
-        left = [*range(len(columns))]
-        for name, of_paper in self.columns:
-            head = f"paper: {name}" if of_paper else header(name)
-            columns.append((head, [self._cell(row, name, of_paper) for row in rows]))
+        text_columns = [*range(len(columns))]
+        for name, is_paper in self.columns:
+            head = f"paper: {name}" if is_paper else header(name)
+            columns.append((head, [self._cell(row, name, is_paper) for row in rows]))
         columns.append(("seeds", [str(row.states.count(DONE)) for row in rows]))
         if self.verdicts:
-            left.append(len(columns))
+            text_columns.append(len(columns))
             verdicts = [_verdict(self.verdicts.get(row.row.name)) for row in rows]
             head = f"{self.compared} vs {self.experiment.baseline}"
             columns.append((head, verdicts))
         states = ["" if s == DONE else _escaped(s) for s in map(self._state, rows)]
         if any(states):
-            left.append(len(columns))
+            text_columns.append(len(columns))
             columns.append(("state", states))
         heads, cells = zip(*columns, strict=True)
-        return "\n".join(markdown_table(heads, zip(*cells, strict=True), left))
+        return "\n".join(markdown_table(heads, zip(*cells, strict=True), text_columns))
 
     def _state(self, row: RowResult) -> str:
         counts = Counter(self.states[row.row.name])
@@ -164,8 +164,8 @@ class _Report:
         verdict = self.verdicts.get(row.row.name)
         return f"**{text}**" if verdict and verdict.verdict == BETTER else text
 
-    def _cell(self, row: RowResult, column: str, of_paper: bool) -> str:
-        if of_paper:
+    def _cell(self, row: RowResult, column: str, is_paper: bool) -> str:
+        if is_paper:
             figure = row.row.paper.get(column)
             return "" if figure is None else number_text(column, figure)
         if column in row.row.values:
@@ -192,7 +192,9 @@ class _Report:
             return f"{text} No rows are compared: no column says which value is better."
         if not self.verdicts:
             return text
-        count = sum(not math.isnan(one.p_adjusted) for one in self.verdicts.values())
+        count = sum(
+            not math.isnan(result.p_adjusted) for result in self.verdicts.values()
+        )
         tests = (
             "a two-sided t-test over seeds (Welch's; for a row of one seed, with the "
             "standard deviation pooled over all rows that have more)"
@@ -231,15 +233,15 @@ class _Report:
             for column, paper in self.columns:
                 if paper:
                     line[f"{column} paper"] = row.row.paper.get(column)
-                elif any(column in other.row.values for other in self.results):
+                elif any(column in listed.row.values for listed in self.results):
                     line[column] = row.row.values.get(column)
                 else:
                     line[f"{column} mean"] = row.mean(column)
                     line[f"{column} std"] = row.deviation(column)
                     line[f"{column} n"] = len(row.values(column))
-            one = self.verdicts.get(name)
-            line |= {key: getattr(one, key, None) for key in tested}
-            line |= {f"p_{test}": one and one.p_lines.get(test) for test in TESTS}
+            result = self.verdicts.get(name)
+            line |= {key: getattr(result, key, None) for key in tested}
+            line |= {f"p_{test}": result and result.p_lines.get(test) for test in TESTS}
             yield line | {"workdirs": " ".join(map(self._place, row.runs))}
 
     def runs_csv(self) -> Iterator[dict[str, Any]]:
@@ -269,13 +271,13 @@ def _escaped(text: str) -> str:
     return markdown_cell(text.replace("*", r"\*"))
 
 
-def _verdict(one: Comparison | None) -> str:
-    if one is None:
+def _verdict(result: Comparison | None) -> str:
+    if result is None:
         return ""
-    details = [one.reason] if one.reason else []
-    if not math.isnan(one.p_adjusted):
-        details.append(f"p = {one.p_adjusted:.2g}")
-    return _escaped(one.verdict + (f" ({', '.join(details)})" if details else ""))
+    details = [result.reason] if result.reason else []
+    if not math.isnan(result.p_adjusted):
+        details.append(f"p = {result.p_adjusted:.2g}")
+    return _escaped(result.verdict + (f" ({', '.join(details)})" if details else ""))
 
 
 def _comparable(results: Results) -> list[str]:
@@ -345,9 +347,9 @@ def mean_text(column: str, mean: float, deviation: float) -> str:
     scale = 1e6 if _key(column) in MILLIONS else 1
     text = f"{mean / scale:,.{digits}f}"
     # Seeds hardly change how many tokens are trained on: ± 0.00 says nothing.
-    least = 0.5 * 10**-digits if scale > 1 else 0
+    smallest = 0.5 * 10**-digits if scale > 1 else 0
     spread = deviation / scale
-    return f"{text} ± {spread:,.{digits}f}" if spread > least else text
+    return f"{text} ± {spread:,.{digits}f}" if spread > smallest else text
 
 
 def _digits(column: str, mean: float) -> int:

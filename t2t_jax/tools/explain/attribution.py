@@ -43,9 +43,9 @@ class Attribution(NamedTuple):
     target: np.ndarray
     start: np.ndarray
 
-    def minus(self, other: "Attribution") -> "Attribution":
+    def minus(self, rival: "Attribution") -> "Attribution":
         """The attributions of a contrast, log p(y) - log p(other), of the same rows."""
-        differences = (a - b for a, b in zip(self[1:], other[1:], strict=True))
+        differences = (a - b for a, b in zip(self[1:], rival[1:], strict=True))
         return Attribution(self.positions, *differences)
 
 
@@ -139,11 +139,11 @@ def last_token_gradients(
         places = [jnp.arange(x[..., 0].size).reshape(x.shape[:2]) for x in inputs]
         rows = [x.reshape(-1, x.shape[2]) for x in (source_bsd, read_btd)]
         if tied:
-            own = {"tokens": jnp.concatenate(rows)}
+            row_tables = {"tokens": jnp.concatenate(rows)}
             places[1] += len(rows[0])
         else:
-            own = {"source_tokens": rows[0], "tokens": rows[1]}
-        model = nnx.merge(definition, parameters | {"embedding": tables | own})
+            row_tables = {"source_tokens": rows[0], "tokens": rows[1]}
+        model = nnx.merge(definition, parameters | {"embedding": tables | row_tables})
         x_btd = model.outputs(batch | {"source": places[0], "target_input": places[1]})
         x_b1d = jnp.take_along_axis(x_btd, last_b11, axis=1)
         log_probs_bv = jax.nn.log_softmax(project(x_b1d, *output_layer)[:, 0])

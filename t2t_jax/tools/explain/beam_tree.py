@@ -33,8 +33,8 @@ class Node:
       score: log_prob / length penalty at its length.
       rank: among all extensions of the step, from 1; None at the root.
       fate: a key of `FATES` in `pages/page/views/beam_fates.js`, which describes them.
-      by: the tokens of the hypothesis that took its place, or None.
-      margin: the difference to `by`, in log-probability; of ended ones, in score.
+      taken_by: the tokens of the hypothesis that took its place, or None.
+      margin: the difference to `taken_by`, in log-probability; of ended ones, in score.
       why: the fate with its numbers, a sentence.
     """
 
@@ -44,7 +44,7 @@ class Node:
     score: float
     rank: int | None
     fate: str = "alive"
-    by: Tokens | None = None
+    taken_by: Tokens | None = None
     margin: float | None = None
     why: str = ""
 
@@ -57,7 +57,7 @@ class Stop(NamedTuple):
 
 
 @dataclasses.dataclass
-class Reference:
+class ReferencePath:
     """A given translation's way through the search.
 
     Attributes:
@@ -95,7 +95,7 @@ class BeamTree:
     result: Hypotheses
     finished: list[Tokens]
     stop: Stop
-    reference: Reference | None = None
+    reference: ReferencePath | None = None
 
 
 def judge_reference(
@@ -116,7 +116,7 @@ def judge_reference(
     reference.verdict = "search error" if better else "model error"
     ending = tree.nodes.get(reference.tokens)
     compared = (
-        f"its score is {shown(score)}, and that of the result {shown(best_score)}"
+        f"its score is {signed(score)}, and that of the result {signed(best_score)}"
     )
     if reference.step is None and length > tree.limit:
         end = f"It has {length} tokens and the limit is {tree.limit}"
@@ -135,7 +135,7 @@ def judge_reference(
     return score
 
 
-def shown(number: float) -> str:
+def signed(number: float) -> str:
     """Formats a number for a sentence, with the sign that the page has everywhere."""
     return f"{number:.3f}".replace("-", "−")
 
@@ -184,7 +184,7 @@ class _Builder:
         table_t = inverse_penalties(limit, algorithm)
         self.inverse_t = np.asarray(table_t)
         self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
-        self.reference = None if reference is None else Reference((*reference,))
+        self.reference = None if reference is None else ReferencePath((*reference,))
         self.last: TracedStep | None = None
 
     def add(self, step: TracedStep) -> None:
@@ -194,9 +194,9 @@ class _Builder:
             tuple(step.before.tokens_nt[row, : step.position].tolist()): row
             for row in np.flatnonzero(step.before.log_prob_n > -np.inf)
         }
-        kept = self._survivors(step, alive)
-        worst = kept[-1] if kept else None
-        parents = {each.tokens[:-1] for each in kept}
+        survivors = self._survivors(step, alive)
+        worst = survivors[-1] if survivors else None
+        parents = {extended.tokens[:-1] for extended in survivors}
         allowed_nv = np.where(step.allowed_nv, step.log_prob_nv, -np.inf)
         prefixes = {row: tokens for tokens, row in alive.items()}
 
@@ -207,13 +207,13 @@ class _Builder:
         def rank(tokens: Tokens) -> int:
             return _rank(step.log_prob_nv, allowed_nv, alive[tokens[:-1]], tokens[-1])
 
-        for row, each in enumerate(kept):
-            self._insert(each, row, rank(each.tokens))
+        for row, extended in enumerate(survivors):
+            self._insert(extended, row, rank(extended.tokens))
         refused_nv = np.where(step.allowed_nv, -np.inf, step.log_prob_nv)
         for tokens, row in alive.items():
             best = extension(row, allowed_nv[row].argmax())
             refused = extension(row, refused_nv[row].argmax())
-            free_place = len(kept) < self.algorithm.beam
+            free_place = len(survivors) < self.algorithm.beam
             would_stay = free_place or refused.log_prob > worst.log_prob
             if np.isfinite(refused.log_prob) and would_stay:
                 self._insert(refused, None, None)
@@ -229,14 +229,14 @@ class _Builder:
                 self._lose(best, worst, rank(best.tokens))
                 self._copy_fate(best.tokens, tokens)
         for row, token in self._next_best(allowed_nv):
-            each = extension(row, token)
-            if each.tokens not in self.nodes:
-                self._lose(each, worst, rank(each.tokens))
-        self._follow_reference(step, alive, kept, worst, allowed_nv)
+            extended = extension(row, token)
+            if extended.tokens not in self.nodes:
+                self._lose(extended, worst, rank(extended.tokens))
+        self._follow_reference(step, alive, survivors, worst, allowed_nv)
 
     def _survivors(self, step: TracedStep, alive: dict) -> list[_Extension]:
         """The hypotheses that this step chose, ended ones included, best first."""
-        kept: dict[Tokens, _Extension] = {}
+        survivors: dict[Tokens, _Extension] = {}
         finished = dict(_finished(step.after.finished))
         for row, tokens_t in enumerate(step.after.tokens_nt):
             tokens = tuple(tokens_t[: step.position + 1].tolist())
@@ -249,13 +249,13 @@ class _Builder:
                 extended = float(step.log_prob_nv[parent, tokens[-1]])
                 log_prob = finished.get(tokens, extended)
             if np.isfinite(log_prob):
-                kept.setdefault(tokens, _Extension(tokens, log_prob))
-        return [*kept.values()]
+                survivors.setdefault(tokens, _Extension(tokens, log_prob))
+        return [*survivors.values()]
 
-    def _insert(self, each: _Extension, row: int | None, rank: int | None) -> Node:
-        score = float(np.float32(each.log_prob) * self.inverse_t[len(each.tokens)])
-        node = Node(each.tokens, row, each.log_prob, score, rank)
-        return self.nodes.setdefault(each.tokens, node)
+    def _insert(self, new: _Extension, row: int | None, rank: int | None) -> Node:
+        score = float(np.float32(new.log_prob) * self.inverse_t[len(new.tokens)])
+        node = Node(new.tokens, row, new.log_prob, score, rank)
+        return self.nodes.setdefault(new.tokens, node)
 
     def _next_best(self, allowed_nv: np.ndarray) -> list[tuple[int, int]]:
         """The best extensions of the step, about as many lost ones as kept ones."""
@@ -264,43 +264,43 @@ class _Builder:
         places = zip(*np.unravel_index(flat, allowed_nv.shape), strict=True)
         return [place for place in places if allowed_nv[place] > -np.inf]
 
-    def _lose(self, each: _Extension, worst: _Extension, rank: int) -> None:
+    def _lose(self, loser: _Extension, worst: _Extension, rank: int) -> None:
         """Inserts an extension that got no place, with the reason."""
-        node = self._insert(each, None, rank)
-        node.by, node.margin = worst.tokens, worst.log_prob - each.log_prob
-        piece, taken = self._piece(each.tokens), self._piece(worst.tokens)
+        node = self._insert(loser, None, rank)
+        node.taken_by, node.margin = worst.tokens, worst.log_prob - loser.log_prob
+        piece, winner = self._piece(loser.tokens), self._piece(worst.tokens)
         places = f"{self.algorithm.beam} place{'s' * (self.algorithm.beam > 1)}"
         if self.required_phrases and node.margin < -ROUNDING:
             node.fate = "phrase"
             node.why = (
                 f"With {piece} it ranked {rank} for {places}, {-node.margin:.3f} above "
-                f"the hypothesis with {taken}. Required phrases divide the places "
+                f"the hypothesis with {winner}. Required phrases divide the places "
                 "among hypotheses that lack more of them and less."
             )
             return
         node.fate, node.margin = "outranked", max(0.0, node.margin)
         node.why = (
             f"With {piece} it ranked {rank} for {places}: {node.margin:.3f} below "
-            f"the last one kept, which ends in {taken} ({shown(worst.log_prob)})."
+            f"the last one kept, which ends in {winner} ({signed(worst.log_prob)})."
         )
 
     def _forbid(self, tokens: Tokens, refused: _Extension) -> None:
         """Settles that a constraint refused the extension `refused`."""
         node, piece = self.nodes[tokens], self._piece(refused.tokens)
         node.fate = "forbidden"
-        node.why = f"A constraint refuses {piece} here ({shown(refused.log_prob)})."
+        node.why = f"A constraint refuses {piece} here ({signed(refused.log_prob)})."
         if refused.tokens[-1] in self.algorithm.banned:
             node.why = (
-                f"The search never generates {piece} ({shown(refused.log_prob)})."
+                f"The search never generates {piece} ({signed(refused.log_prob)})."
             )
 
     def _copy_fate(self, child: Tokens, parent: Tokens) -> None:
         """A hypothesis without a place dies as its best extension does."""
         node, best = self.nodes[parent], self.nodes[child]
-        node.fate, node.by, node.margin = best.fate, best.by, best.margin
+        node.fate, node.taken_by, node.margin = best.fate, best.taken_by, best.margin
         node.why = f"Its best continuation got no place. {best.why}"
 
-    def _follow_reference(self, step, alive, kept, worst, allowed_nv) -> None:
+    def _follow_reference(self, step, alive, survivors, worst, allowed_nv) -> None:
         """Notes the step at which the reference leaves the beam."""
         reference = self.reference
         if reference is None or reference.step is not None:
@@ -309,29 +309,29 @@ class _Builder:
         parent = alive.get(tokens[:-1])
         if len(tokens) <= step.position or parent is None:
             return  # it has ended
-        if tokens in {each.tokens for each in kept}:
+        if tokens in {extended.tokens for extended in survivors}:
             return
         log_prob = float(step.log_prob_nv[parent, tokens[-1]])
         rank = _rank(step.log_prob_nv, allowed_nv, parent, tokens[-1])
-        each = _Extension(tokens, log_prob)
+        extended = _Extension(tokens, log_prob)
         if step.allowed_nv[parent, tokens[-1]]:
-            self._lose(each, worst, rank)
+            self._lose(extended, worst, rank)
         else:
-            self._insert(each, None, None)
-            self._forbid(tokens, each)
+            self._insert(extended, None, None)
+            self._forbid(tokens, extended)
         reference.step, reference.rank = len(tokens), self.nodes[tokens].rank
         reference.margin = self.nodes[tokens].margin
 
     def tree(self) -> BeamTree:
         """Settles what is still open after the last step, and returns the tree."""
-        last = self.last
-        length = last.position + 1
-        stop = Stop(length, self._reason_to_stop(last))
-        results = [tokens for tokens, _ in _finished(last.result)]
-        kept = [self.nodes[tokens] for tokens in results if tokens in self.nodes]
+        step = self.last
+        length = step.position + 1
+        stop = Stop(length, self._reason_to_stop(step))
+        results = [tokens for tokens, _ in _finished(step.result)]
+        finished = [self.nodes[tokens] for tokens in results if tokens in self.nodes]
         for node in self.nodes.values():
             if node.row is not None and node.tokens[-1:] == (self.algorithm.eos,):
-                self._settle_ended(node, results, kept)
+                self._settle_ended(node, results, finished)
             if len(node.tokens) == length and node.fate == "alive":
                 node.fate = "limit" if length >= self.limit else "stopped"
                 node.why = stop.why
@@ -339,44 +339,45 @@ class _Builder:
             self.algorithm,
             self.limit,
             self.nodes,
-            last.result,
+            step.result,
             results,
             stop,
             self.reference,
         )
 
-    def _settle_ended(self, node: Node, results: list[Tokens], kept: list[Node]):
+    def _settle_ended(self, node: Node, results: list[Tokens], finished: list[Node]):
         if node.tokens in results:
             node.fate = "ended"
             number = results.index(node.tokens) + 1
             node.why = f"Complete, and number {number} of {len(results)} in the result."
             return
-        worst = kept[-1]
-        last = f"the worst of the {len(kept)} kept" if len(kept) > 1 else "the one kept"
-        node.fate, node.by = "lost", worst.tokens
+        worst = finished[-1]
+        count = len(finished)
+        kept = f"the worst of the {count} kept" if count > 1 else "the one kept"
+        node.fate, node.taken_by = "lost", worst.tokens
         node.margin = max(0.0, worst.score - node.score)
         node.why = (
-            f"Complete with a score of {shown(node.score)}, {node.margin:.3f} below "
-            f"{last} ({shown(worst.score)})."
+            f"Complete with a score of {signed(node.score)}, {node.margin:.3f} below "
+            f"{kept} ({signed(worst.score)})."
         )
 
-    def _reason_to_stop(self, last: TracedStep) -> str:
-        length, finished = last.position + 1, last.after.finished
-        alive_n = last.after.log_prob_n
-        kept = int(np.sum(finished.ended_bn))
+    def _reason_to_stop(self, step: TracedStep) -> str:
+        length, finished = step.position + 1, step.after.finished
+        alive_n = step.after.log_prob_n
+        count = int(np.sum(finished.ended_bn))
         if not (alive_n > -np.inf).any():
             return "No hypothesis is alive any more: all have ended or were refused."
         if length >= self.limit:
             return f"The longest length, {self.limit} tokens, is reached."
-        if self.algorithm.stop == "first" and kept == self.algorithm.nbest:
-            return f"The first {kept} complete hypotheses end the search (stop=first)."
+        if self.algorithm.stop == "first" and count == self.algorithm.nbest:
+            return f"The first {count} complete hypotheses end the search (stop=first)."
         bound = float(alive_n.max() * self.inverse_t[self.limit])
-        alive, worst = shown(alive_n.max()), shown(finished.score_bn[-1])
+        alive, worst = signed(alive_n.max()), signed(finished.score_bn[-1])
         return (
             f"Nothing better is possible: the best unfinished hypothesis "
-            f"(log-probability {alive}) would score {shown(bound)} if it reached "
+            f"(log-probability {alive}) would score {signed(bound)} if it reached "
             f"{self.limit} tokens at no further cost, and the "
-            f"{'worst' if kept > 1 else 'one'} kept has {worst}."
+            f"{'worst' if count > 1 else 'one'} kept has {worst}."
         )
 
     def _piece(self, tokens: Tokens) -> str:
@@ -390,8 +391,8 @@ def _rank(log_prob_nv: np.ndarray, allowed_nv: np.ndarray, row: int, token: int)
     by row, then by token, as in the search.
     """
     log_prob = log_prob_nv[row, token]
-    before = allowed_nv.ravel()[: row * allowed_nv.shape[1] + token]
-    return 1 + int((allowed_nv > log_prob).sum() + (before == log_prob).sum())
+    preceding = allowed_nv.ravel()[: row * allowed_nv.shape[1] + token]
+    return 1 + int((allowed_nv > log_prob).sum() + (preceding == log_prob).sum())
 
 
 def _finished(hypotheses: Hypotheses) -> list[tuple[Tokens, float]]:

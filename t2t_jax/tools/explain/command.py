@@ -86,14 +86,14 @@ def main(argv):
 
     explained = [
         _explain(place, name, lines, targets, args)
-        for place, name in zip(places, _names(places), strict=True)
+        for place, name in zip(places, _distinct_names(places), strict=True)
     ]
     explanation = functools.reduce(Explanation.beside, explained)
     explanation.save(output, args.title)
     print(printable(explanation.verdicts()))
     size = output.stat().st_size
-    many = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
-    say(f"{output}: {many}, {size / 1e3:,.0f} kB")
+    count = f"{len(lines)} sentence{'s' * (len(lines) > 1)}"
+    say(f"{output}: {count}, {size / 1e3:,.0f} kB")
     if size > LARGE:
         say("the page is large; browsers may be slow with it: explain fewer lines")
 
@@ -122,7 +122,7 @@ def _read(name: str, flag: str) -> list[str]:
     return lines
 
 
-def _names(places: list[str]) -> list[str]:
+def _distinct_names(places: list[str]) -> list[str]:
     """The shortest names that tell workdirs apart; numbered if one is named twice."""
     names = short_names(places)
     if len({*names}) == len(names):

@@ -88,10 +88,10 @@ def explain(
     )
     sentences = []
     with Progress("explaining", "sentences", total=len(lines)) as progress:
-        for number, of_line in enumerate(
+        for number, line_inputs in enumerate(
             zip(lines, sources, constraints, references, targets, strict=True), 1
         ):
-            sentences.append(_sentence(model, number, *of_line, alternatives))
+            sentences.append(_sentence(model, number, *line_inputs, alternatives))
             if number < len(lines):  # no progress is reported for the rest
                 progress.add(1)
     data, vocabulary = translator.config.data, translator.vocabulary
@@ -119,7 +119,7 @@ def _lines_and_targets(
             f"got {len(lines):,} lines and {len(targets):,} targets; want one target "
             "for each line (None or an empty one for a line without)"
         )
-    return lines, [each if each and str(each).strip() else None for each in targets]
+    return lines, [text if text and str(text).strip() else None for text in targets]
 
 
 def _as_list(value: str | Sequence[str], name: str) -> list:
@@ -162,10 +162,10 @@ def _sentence(
         ended, unknown = reference[-1] == vocabulary.eos, float("nan")
         tokens = tuple(reference)
         targets["target"] = Hypothesis(target, unknown, unknown, ended, tokens)
-    own, read = vocabulary.source, read_of(model, source)
+    source_vocabulary, read = vocabulary.source, read_of(model, source)
     # Tokens that were cut, or are not read, have no words.
-    whole = line if len(read) == len(source.ids) and not source.cut else None
-    words = explained_words(own, read, whole)
+    uncut_line = line if len(read) == len(source.ids) and not source.cut else None
+    words = explained_words(source_vocabulary, read, uncut_line)
     readings = read_targets(model, source, words, constraints, targets, alternatives)
     score = None
     if reference is not None:
@@ -173,7 +173,7 @@ def _sentence(
         score = judge_reference(tree, log_prob, translation.score, vocabulary)
     return ExplainedSentence(
         source=line,
-        pieces=tuple(map(own.piece, read)),
+        pieces=tuple(map(source_vocabulary.piece, read)),
         words=words,
         cut=source.cut,
         tree=tree,

@@ -198,8 +198,8 @@ class Explanation:
 
     def verdicts(self) -> str:
         """Formats for a terminal where each translation and its target part."""
-        each = ([_verdict(m, s) for s in m.sentences] for m in self.models)
-        return "\n".join(itertools.chain(*zip(*each, strict=True)))
+        by_model = ([_verdict(m, s) for s in m.sentences] for m in self.models)
+        return "\n".join(itertools.chain(*zip(*by_model, strict=True)))
 
     def html(self, title: str | None = None) -> str:
         """Returns a self-contained page: HTML that loads nothing."""
@@ -234,10 +234,10 @@ def _verdict(model: ExplainedModel, sentence: ExplainedSentence) -> str:
     t, name = int(distribution.log_probs.argmin()), "least probable"
     if difference is not None:
         t, name = difference.position, "first difference"
-    at = f"{name}: token {t + 1}"
-    for each in (reading, target)[: 1 + (difference is not None)]:
-        p, rank = np.exp(each.distribution.log_probs[t]), each.distribution.rank[t]
-        at += f"; {each.name} “{each.pieces[t]}” {p:.2f}, rank {rank}"
+    place = f"{name}: token {t + 1}"
+    for side in (reading, target)[: 1 + (difference is not None)]:
+        p, rank = np.exp(side.distribution.log_probs[t]), side.distribution.rank[t]
+        place += f"; {side.name} “{side.pieces[t]}” {p:.2f}, rank {rank}"
 
     def best(names: Sequence[str], weights: np.ndarray) -> str:
         order = np.argsort(-weights, kind="stable")[:SHOWN]
@@ -245,7 +245,7 @@ def _verdict(model: ExplainedModel, sentence: ExplainedSentence) -> str:
 
     rivals = [model.piece_of[n] for n in distribution.top_ids[t]]
     probable = best(rivals, np.exp(distribution.top_log_probs[t]))
-    lines += [f"  {at}", f"  most probable there: {probable}"]
+    lines += [f"  {place}", f"  most probable there: {probable}"]
     if not isinstance(reading.coverage, Missing):
         layer = reading.coverage.layer
         tokens = best(sentence.pieces, reading.maps.cross[layer, :, t].mean(axis=0))
@@ -267,10 +267,10 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
     """Returns the payload of the page; the title is by default the first sentence."""
     payload = Payload()
     models = explanation.models
-    first = explanation.sentences[0].source.strip()
-    short = first if len(first) <= LONGEST_TITLE else f"{first[:LONGEST_TITLE]}…"
-    if more := len(explanation.sentences) - 1:
-        short += f" and {more} more sentence{'s' * (more > 1)}"
+    line = explanation.sentences[0].source.strip()
+    short = line if len(line) <= LONGEST_TITLE else f"{line[:LONGEST_TITLE]}…"
+    if others := len(explanation.sentences) - 1:
+        short += f" and {others} more sentence{'s' * (others > 1)}"
     payload.content |= {
         "version": VERSION,
         "title": short if title is None else title,
@@ -279,13 +279,13 @@ def to_payload(explanation: Explanation, title: str | None = None) -> Payload:
         ],
         "sentences": [
             {
-                "source": of_models[0].source,
+                "source": by_model[0].source,
                 "of": [
                     _entry(payload, model, sentence)
-                    for model, sentence in zip(models, of_models, strict=True)
+                    for model, sentence in zip(models, by_model, strict=True)
                 ],
             }
-            for of_models in zip(*(m.sentences for m in models), strict=True)
+            for by_model in zip(*(m.sentences for m in models), strict=True)
         ],
     }
     return payload
@@ -316,13 +316,13 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
     """The beam tree, its nodes numbered in their order."""
     tree = sentence.tree
     number = {tokens: n for n, tokens in enumerate(tree.nodes)}
-    best = _way(tree.finished[0] if tree.finished else (), number)
-    reference, way = None, []
+    best = _path_nodes(tree.finished[0] if tree.finished else (), number)
+    reference, path = None, []
     if tree.reference is not None:
-        way = _way(tree.reference.tokens, number)
+        path = _path_nodes(tree.reference.tokens, number)
         nodes = [*tree.nodes.values()]
-        reference = _reference(sentence, [n for n in way if nodes[n].row is not None])
-    on_best, on_way = {*best}, {*way}
+        reference = _reference(sentence, [n for n in path if nodes[n].row is not None])
+    on_best, on_path = {*best}, {*path}
     return {
         **_fields(tree.algorithm, "beam", "nbest", "alpha", "penalty", "stop"),
         "limit": tree.limit,
@@ -334,9 +334,9 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
                 "row": node.row,
                 "piece": piece_of[node.tokens[-1]] if node.tokens else "",
                 **_fields(node, "log_prob", "score", "fate"),
-                "by": None if node.by is None else number[node.by],
+                "by": None if node.taken_by is None else number[node.taken_by],
                 **_fields(node, "margin", "rank", "why"),
-                "flags": "b" * (n in on_best) + "r" * (n in on_way),
+                "flags": "b" * (n in on_best) + "r" * (n in on_path),
             }
             for n, node in enumerate(tree.nodes.values())
         ],
@@ -347,10 +347,10 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
     }
 
 
-def _way(tokens: Tokens, number: dict[Tokens, int]) -> list[int]:
+def _path_nodes(tokens: Tokens, number: dict[Tokens, int]) -> list[int]:
     """The nodes from the root towards a hypothesis, as far as there are any."""
     beginnings = (tokens[:length] for length in range(len(tokens) + 1))
-    return [number[each] for each in beginnings if each in number]
+    return [number[prefix] for prefix in beginnings if prefix in number]
 
 
 def _reference(sentence: ExplainedSentence, nodes: list[int]) -> dict[str, Any]:
@@ -381,13 +381,13 @@ def _reading(
         "alternatives": _alternatives(reading, piece_of),
         "continuations": [
             {
-                "position": each.position,
-                "piece": piece_of[each.token],
-                "text": each.found.text,
-                "pieces": [piece_of[i] for i in each.found.tokens],
-                **_fields(each.found, "log_prob", "score", "ended"),
+                "position": continuation.position,
+                "piece": piece_of[continuation.token],
+                "text": continuation.found.text,
+                "pieces": [piece_of[i] for i in continuation.found.tokens],
+                **_fields(continuation.found, "log_prob", "score", "ended"),
             }
-            for each in reading.continuations
+            for continuation in reading.continuations
         ],
         "difference": None
         if reading.difference is None
@@ -416,7 +416,8 @@ def _part(
 def _alternatives(reading: Reading, piece_of: Sequence[str]) -> list[list[list]]:
     """Lists for each token its rivals: token, log-probability, continuation."""
     places = {
-        (each.position, each.token): n for n, each in enumerate(reading.continuations)
+        (continuation.position, continuation.token): n
+        for n, continuation in enumerate(reading.continuations)
     }
     distribution = reading.distribution
     rows = zip(distribution.top_ids, distribution.top_log_probs, strict=True)
@@ -465,10 +466,10 @@ def _lens(payload: Payload, lens, piece_of) -> dict[str, Any]:
         "names": [f"layer {n}" for n in range(1, len(lens.probs) + 1)],
         "top": [
             [
-                [[piece_of[token], p] for token, p in zip(*at, strict=True)]
-                for at in zip(*of_layer, strict=True)
+                [[piece_of[token], p] for token, p in zip(*best, strict=True)]
+                for best in zip(*layer, strict=True)
             ]
-            for of_layer in zip(lens.top_ids, lens.top_probs, strict=True)
+            for layer in zip(lens.top_ids, lens.top_probs, strict=True)
         ],
         "probability": lens.probs,
         "rank": lens.rank,
@@ -479,12 +480,12 @@ def _attribution(payload: Payload, attribution, piece_of) -> dict[str, Any]:
     def add(values: np.ndarray) -> dict[str, Any]:
         return payload.add(values, signed=True, by_row=True)
 
-    said, contrast = attribution.said, attribution.contrast
+    chosen, contrast = attribution.said, attribution.contrast
     return {
-        "positions": said.positions,
-        "source": add(said.source),
-        "target": add(said.target),
-        "totals": said.source.sum(1) + said.target.sum(1),
+        "positions": chosen.positions,
+        "source": add(chosen.source),
+        "target": add(chosen.target),
+        "totals": chosen.source.sum(1) + chosen.target.sum(1),
         "rivals": [piece_of[token] for token in attribution.rivals],
         "source_contrast": add(contrast.source),
         "target_contrast": add(contrast.target),

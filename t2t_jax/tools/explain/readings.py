@@ -64,8 +64,8 @@ def read_targets(
     read = read_of(model, source)
     pairs = [(read, [*target.tokens]) for target in targets.values()]
     described = distributions(vocabulary, members, pairs)
-    all_maps = _of_one(members, lambda m: _maps(vocabulary, m, pairs))
-    all_lenses = _of_one(members, lambda m: lenses(vocabulary, m, pairs))
+    all_maps = _for_one_model(members, lambda m: _maps(vocabulary, m, pairs))
+    all_lenses = _for_one_model(members, lambda m: lenses(vocabulary, m, pairs))
 
     def reading(row: int, name: str) -> Reading:
         target, pair, distribution = targets[name], pairs[row], described[row]
@@ -73,9 +73,9 @@ def read_targets(
         words = explained_words(vocabulary, pair[1], target.text)
         maps = all_maps if isinstance(all_maps, Missing) else all_maps[row]
         # The constraints are those of the search, not of a target that was given.
-        own = constraints if name == "translation" else Constraints()
+        search_constraints = constraints if name == "translation" else Constraints()
         continued = continuations(
-            model, source, pair[1], distribution, own, alternatives
+            model, source, pair[1], distribution, search_constraints, alternatives
         )
         return Reading(
             name=name,
@@ -88,11 +88,11 @@ def read_targets(
             maps=maps,
             heads={} if isinstance(maps, Missing) else summarize(maps),
             rollout=maps if isinstance(maps, Missing) else rollout(maps) or NO_ROLLOUT,
-            coverage=_of_one(
+            coverage=_for_one_model(
                 members, lambda m: _coverage(m, source_words, words, maps)
             ),
             lens=all_lenses if isinstance(all_lenses, Missing) else all_lenses[row],
-            attribution=_of_one(
+            attribution=_for_one_model(
                 members,
                 lambda m: _attribution(vocabulary, m, pair, distribution, difference),
             ),
@@ -101,7 +101,7 @@ def read_targets(
     return tuple(itertools.starmap(reading, enumerate(targets)))
 
 
-def _of_one(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
+def _for_one_model(members: Sequence[Member], compute: Callable[[Member], Any]) -> Any:
     """Computes a part for a single model; `Missing` where there is none."""
     if len(members) > 1:
         return Missing(
@@ -149,19 +149,19 @@ def _attribution(
     if difference is not None:
         rivals[positions.index(difference.position)] = difference.rival
     tokens = [pair[1][t] for t in positions]
-    said, other = (
+    chosen, rival = (
         attribute(vocabulary, member, pair, positions, predicted)
         for predicted in (tokens, rivals)
     )
-    return Contrast(said, tuple(rivals), said.minus(other))
+    return Contrast(chosen, tuple(rivals), chosen.minus(rival))
 
 
 def _difference(target: Hypothesis, targets: Iterable[Hypothesis]) -> Difference | None:
     """Finds the first token at which a target differs from the other one."""
     for other in targets:
         tokens = zip(target.tokens, other.tokens, strict=False)
-        for position, (ours, rival) in enumerate(tokens):
-            if ours != rival:
+        for position, (token, rival) in enumerate(tokens):
+            if token != rival:
                 return Difference(position, rival)
     return None
 
@@ -204,7 +204,7 @@ def likely_alternatives(
         for t, k in np.argwhere(likely_tk).tolist()
         if t >= forced and top_ids[t, k] != ids[t] and top_ids[t, k] not in never
     ]
-    alternatives.sort(key=lambda each: -each[2])
+    alternatives.sort(key=lambda alternative: -alternative[2])
     return [(t, token) for t, token, _ in alternatives[:at_most]]
 
 

@@ -142,27 +142,27 @@ def trace_search(
             algorithm=search.algorithm,
             mesh=search.mesh,
         )
-        extended = _first((log_prob_bnv, allowed_bnv))
+        extended = _first_row((log_prob_bnv, allowed_bnv))
         # Donates `state`, whose arrays have been read by now.
         state, _, result = search.advance(
             state, position, position + 1, present_b, block.rules
         )
         after = _first_beam(state)
-        ended = _first(result) if after.stopped else None
+        ended = _first_row(result) if after.stopped else None
         yield TracedStep(position, before, *extended, after, ended)
         if after.stopped:
             return
         before = after
 
 
-def _first(arrays: Any) -> Any:
+def _first_row(arrays: Any) -> Any:
     """The first row of arrays [b, ...], where the traced sentence is."""
     return jax.device_get(jax.tree.map(lambda leaf: leaf[0], arrays))
 
 
 def _first_beam(state: SearchState) -> Beam:
-    kept = _first(_only_group(state))
-    return Beam(kept.tokens_bnt, kept.log_prob_bn, kept.finished, bool(kept.stopped_b))
+    row = _first_row(_only_group(state))
+    return Beam(row.tokens_bnt, row.log_prob_bn, row.finished, bool(row.stopped_b))
 
 
 def _only_group(state: SearchState) -> Sentences:

@@ -26,10 +26,10 @@ def explained_words(
     Args:
       line: the text that was encoded; None: the words are those of what tokens spell.
     """
-    found = vocabulary.words(ids, line=line)
-    letters = [character for character in found.text if character.isalpha()]
+    words = vocabulary.words(ids, line=line)
+    letters = [character for character in words.text if character.isalpha()]
     unspaced = sum(class_name(character) in UNSPACED for character in letters)
-    return vocabulary.words(ids, "tokens") if 2 * unspaced > len(letters) else found
+    return vocabulary.words(ids, "tokens") if 2 * unspaced > len(letters) else words
 
 
 # ----------------------------------------------------------------------------- coverage

@@ -199,19 +199,19 @@ def _as_function(name: str) -> str:
 
 def in_order(main: str) -> list[str]:
     """Returns the names of a module and of what it imports, imported ones first."""
-    done: list[str] = []
+    ordered: list[str] = []
 
     def visit(name: str, open_: tuple[str, ...]) -> None:
         if name in open_:
             raise ValueError(f"modules import each other: {' > '.join([*open_, name])}")
-        if name in done:
+        if name in ordered:
             return
         for _, imported in _IMPORT.findall(read(name)):
             visit(_joined(name, imported), (*open_, name))
-        done.append(name)
+        ordered.append(name)
 
     visit(main, ())
-    return done
+    return ordered
 
 
 def _joined(name: str, imported: str) -> str:

@@ -1,7 +1,7 @@
 """Reads the log of a run for plots: `metrics.jsonl`, while it grows or when it ended.
 
 A run that returned to an earlier checkpoint has logged some steps twice. Both are
-kept here, as the axes of tokens and hours count what was spent: `Stretch.undone` is
+kept here, as the axes of tokens and hours count what was spent: `Segment.undone` is
 True for what the run discarded.
 """
 
@@ -28,7 +28,7 @@ class NothingLoggedError(UserError):
 
 
 @dataclasses.dataclass
-class Stretch:
+class Segment:
     """Values that were logged one after the other, and belong to one line of a plot.
 
     Attributes:
@@ -64,19 +64,19 @@ class Event:
 
 
 @dataclasses.dataclass
-class Run:
+class RunLog:
     """The log of a run.
 
     Attributes:
       path: its workdir.
-      stretches: what was logged, in order.
+      segments: what was logged, in order.
       events: restarts, rollbacks and alarms.
       axes: the names of the axes that this log allows.
       time: where its time went, a row for each phase; empty if an earlier version ran.
     """
 
     path: str
-    stretches: list[Stretch]
+    segments: list[Segment]
     events: list[Event]
     axes: list[str]
     time: list[str] = dataclasses.field(default_factory=list)
@@ -84,11 +84,11 @@ class Run:
     @property
     def last_step(self) -> int:
         """The last step that was logged and not discarded."""
-        kept = [s.x["steps"][-1] for s in self.stretches if not s.undone]
-        return int(max(kept, default=0))
+        last_steps = [s.x["steps"][-1] for s in self.segments if not s.undone]
+        return int(max(last_steps, default=0))
 
 
-def read_run(workdir: epath.PathLike) -> Run:
+def read_run(workdir: epath.PathLike) -> RunLog:
     """Reads the log of a workdir; changes nothing in it.
 
     Damaged lines are left out with a warning. The last line may be half written, since
@@ -111,7 +111,7 @@ def read_run(workdir: epath.PathLike) -> Run:
             "steps; wait for the first"
         )
     starts = [start.step for start in read_starts(Workdir(workdir))]
-    run = _run(str(workdir), logged, starts, _log_every(folder / CONFIG))
+    run = _run_log(str(workdir), logged, starts, _log_every(folder / CONFIG))
     times = read_times(Workdir(workdir))
     return dataclasses.replace(run, time=summarize(times).lines())
 
@@ -124,9 +124,10 @@ def find_runs(pattern: str) -> list[str]:
     """
     if not any(c in pattern for c in "*?"):
         return [pattern]
-    top, rest = re.match(r"((?:[^*?/]*/)*)(.*)", pattern).groups()
+    top, pattern_below = re.match(r"((?:[^*?/]*/)*)(.*)", pattern).groups()
     folders = sorted(
-        str(file.parent) for file in locate(top or ".").glob(f"{rest}/{METRICS}")
+        str(file.parent)
+        for file in locate(top or ".").glob(f"{pattern_below}/{METRICS}")
     )
     if not folders:
         raise UserError(f"--workdir={pattern} matches no folder with a {METRICS}")
@@ -170,32 +171,32 @@ def _number(value) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _run(path: str, log: Log, starts: list[int], log_every: int) -> Run:
+def _run_log(path: str, log: Log, starts: list[int], log_every: int) -> RunLog:
     entries, undone = log.entries, log.undone()
     lives = _lives(entries)
     places = _places(entries, lives, {step for step in starts if step % log_every})
-    stretches = [
-        stretch
+    segments = [
+        segment
         for kind in ("train", "dev")
-        for stretch in _stretches(kind, entries, lives, undone, places)
+        for segment in _segments(kind, entries, lives, undone, places)
     ]
     events = []
     for entry, place in zip(entries, places, strict=True):
         step = f"step {entry['step']:,}"
         if entry["kind"] == "rollback":
-            why = f"back to {step}: {entry.get('why', '')}"
-            events.append(Event("rollback", "loss", place, why))
+            text = f"back to {step}: {entry.get('why', '')}"
+            events.append(Event("rollback", "loss", place, text))
         elif entry["kind"] == "alarm":
             norm = _number(entry.get("gradient_norm"))
             size = f"{norm:.3g}" if math.isfinite(norm) else "not finite"
-            why = f"alarm at {step}: gradient norm {size}"
-            events.append(Event("alarm", "gradient_norm", place, why, norm))
-    kept = [place for place, gone in zip(places, undone, strict=True) if not gone]
+            text = f"alarm at {step}: gradient norm {size}"
+            events.append(Event("alarm", "gradient_norm", place, text, norm))
+    final = [place for place, lost in zip(places, undone, strict=True) if not lost]
     for step in sorted({step for step in starts if step > 0}):
-        place = {axis: _at(step, kept, axis) for axis in places[0]}
-        why = f"continued after step {step:,}"
-        events.append(Event("restart", "loss", place, why))
-    return Run(path, stretches, events, [*places[0]])
+        place = {axis: _place_of_step(step, final, axis) for axis in places[0]}
+        text = f"continued after step {step:,}"
+        events.append(Event("restart", "loss", place, text))
+    return RunLog(path, segments, events, [*places[0]])
 
 
 def _lives(entries: list[dict]) -> list[list[int]]:
@@ -208,28 +209,35 @@ def _lives(entries: list[dict]) -> list[list[int]]:
     return lives
 
 
-def _stretches(kind, entries, lives, undone, places) -> list[Stretch]:
+def _segments(kind, entries, lives, undone, places) -> list[Segment]:
     """Splits a kind into one line that is kept and what each rollback discarded."""
-    own = [[i for i in life if entries[i]["kind"] == kind] for life in lives]
-    kept = [i for life in own for i in life if not undone[i]]
-    lost = [gone for life in own if (gone := [i for i in life if undone[i]])]
+    kind_lives = [[i for i in life if entries[i]["kind"] == kind] for life in lives]
+    kept_entries = [i for life in kind_lives for i in life if not undone[i]]
+    lost = [
+        discarded
+        for life in kind_lives
+        if (discarded := [i for i in life if undone[i]])
+    ]
     # From the last point before that is kept, where the lines part.
-    lines = [(True, [i for i in kept if i < gone[0]][-1:] + gone) for gone in lost]
-    lines.insert(0, (False, kept))
-    names = _names(entries[i] for life in own for i in life)
+    lines = [
+        (True, [i for i in kept_entries if i < discarded[0]][-1:] + discarded)
+        for discarded in lost
+    ]
+    lines.insert(0, (False, kept_entries))
+    names = _metric_names(entries[i] for life in kind_lives for i in life)
     return [
-        Stretch(
+        Segment(
             kind,
-            gone,
+            discarded,
             {axis: [places[i][axis] for i in line] for axis in places[0]},
             {name: [_number(entries[i].get(name)) for i in line] for name in names},
         )
-        for gone, line in lines
+        for discarded, line in lines
         if line
     ]
 
 
-def _names(entries: Iterable[dict]) -> list[str]:
+def _metric_names(entries: Iterable[dict]) -> list[str]:
     """The metrics of some entries, in the order of their first appearance."""
     names = {
         name: None
@@ -266,23 +274,23 @@ def _places(
                     sums.append((total + entries[i][name]) / unit)
                     if not (name == "tokens" and steps[-1] in logged_twice):
                         total += entries[i][name]
-            own = [entries[i]["step"] for i in life]
-            spent = np.interp(own, steps, sums)
+            life_steps = [entries[i]["step"] for i in life]
+            spent = np.interp(life_steps, steps, sums)
             for i, place in zip(life, spent.tolist(), strict=True):
                 # A rollback stands at the end of its life.
                 rollback = entries[i]["kind"] == "rollback"
-                places[i][axis] = _whole(axis, sums[-1] if rollback else place)
-            start = own[-1] if own else start
+                places[i][axis] = _rounded_place(axis, sums[-1] if rollback else place)
+            start = life_steps[-1] if life_steps else start
     return places
 
 
-def _at(step: int, places: list[dict[str, float]], axis: str) -> float:
+def _place_of_step(step: int, places: list[dict[str, float]], axis: str) -> float:
     """The place of a step on an axis, by the entries around it."""
     steps = [0.0, *(place["steps"] for place in places)]
-    at = np.interp(step, steps, [0.0, *(place[axis] for place in places)])
-    return _whole(axis, float(at))
+    value = np.interp(step, steps, [0.0, *(place[axis] for place in places)])
+    return _rounded_place(axis, float(value))
 
 
-def _whole(axis: str, place: float) -> float:
+def _rounded_place(axis: str, place: float) -> float:
     # The page rounds fractions to five digits, but not whole numbers.
     return place if axis == "hours" else round(place)

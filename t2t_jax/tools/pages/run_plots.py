@@ -20,7 +20,7 @@ from t2t_jax.tools.pages.picture_style import (
     light_style,
     scale_by_logarithm,
 )
-from t2t_jax.tools.pages.run_log import NothingLoggedError, Run, read_run
+from t2t_jax.tools.pages.run_log import NothingLoggedError, RunLog, read_run
 from t2t_jax.workdir import short_names
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def plot_data(
     axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
     _check(runs, axes, x, smooth)
     names = short_names([run.path for run in runs])
-    many = f"{len(names)} runs"
-    longest = max(len(s.x["steps"]) for run in runs for s in run.stretches)
+    count = f"{len(names)} runs"
+    longest = max(len(s.x["steps"]) for run in runs for s in run.segments)
     happened = {event.kind for run in runs for event in run.events}
     return {
-        "title": f"Training of {', '.join(names) if len(names) < 5 else many}",
+        "title": f"Training of {', '.join(names) if len(names) < 5 else count}",
         "x": x,
         "axes": {axis: AXES[axis] for axis in axes},
         "smooth": smooth or max(1, longest // 100) | 1,
@@ -142,7 +142,7 @@ def plot_data(
     }
 
 
-def _read(workdirs: Sequence[str]) -> list[Run]:
+def _read(workdirs: Sequence[str]) -> list[RunLog]:
     """Reads the logs; runs that have just begun are left out if there are others."""
     runs, empty = [], None
     for workdir in dict.fromkeys(str(workdir).rstrip("/") for workdir in workdirs):
@@ -157,7 +157,7 @@ def _read(workdirs: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _check(runs: list[Run], axes: list[str], x: str, smooth: int | None) -> None:
+def _check(runs: list[RunLog], axes: list[str], x: str, smooth: int | None) -> None:
     if not runs:
         raise UserError("no workdir is given; want one, or several")
     most = len(LIGHT) * len(DASHES)
@@ -177,25 +177,25 @@ def _check(runs: list[Run], axes: list[str], x: str, smooth: int | None) -> None
         raise UserError(f"smooth={smooth}; want a number of values, or 1 for none")
 
 
-def _panels(runs: list[Run]) -> list[dict[str, Any]]:
+def _panels(runs: list[RunLog]) -> list[dict[str, Any]]:
     """The metrics to show, those of TITLES and of the dev set first."""
-    of_kind: dict[str, list[str]] = {"train": [], "dev": []}
+    by_kind: dict[str, list[str]] = {"train": [], "dev": []}
     for run in runs:
-        for stretch in run.stretches:
-            of_kind[stretch.kind] += stretch.values
-    scores = [name for name in of_kind["dev"] if name not in of_kind["train"]]
+        for segment in run.segments:
+            by_kind[segment.kind] += segment.values
+    scores = [name for name in by_kind["dev"] if name not in by_kind["train"]]
     scores = [name for name in scores if name not in TITLES]
     titles = {"loss": TITLES["loss"]}
     titles |= {name: f"{_words(name)}, dev set" for name in scores} | TITLES
     curves: dict[str, list[dict]] = {name: [] for name in titles}
     values: dict[str, list[float]] = {name: [] for name in titles}
     for i, run in enumerate(runs):
-        for j, stretch in enumerate(run.stretches):
-            training = stretch.kind == "train"
-            for name, logged in stretch.values.items():
-                smooth = training and not stretch.undone and name not in NOT_SMOOTHED
-                curve = {"run": i, "stretch": j, "smooth": smooth}
-                curve |= {"points": not training, "faint": stretch.undone}
+        for j, segment in enumerate(run.segments):
+            training = segment.kind == "train"
+            for name, logged in segment.values.items():
+                smooth = training and not segment.undone and name not in NOT_SMOOTHED
+                curve = {"run": i, "segment": j, "smooth": smooth}
+                curve |= {"points": not training, "faint": segment.undone}
                 curves.setdefault(name, []).append(curve)
                 finite = [v for v in logged if math.isfinite(v)]
                 values.setdefault(name, []).extend(finite)
@@ -218,8 +218,8 @@ def _words(name: str) -> str:
 
 
 def _suits_logarithm(name: str, values: list[float]) -> bool:
-    wide = min(values, default=0) > 0 and max(values) / min(values) > 20
-    return wide and (name in ("loss", "perplexity") or name.endswith("_norm"))
+    is_wide = min(values, default=0) > 0 and max(values) / min(values) > 20
+    return is_wide and (name in ("loss", "perplexity") or name.endswith("_norm"))
 
 
 def smoothed(values: Sequence[float], count: int) -> list[float]:
@@ -233,9 +233,9 @@ def smoothed(values: Sequence[float], count: int) -> list[float]:
     finite = np.isfinite(array)
     sums = np.concatenate([[0.0], np.cumsum(np.where(finite, array, 0.0))])
     counts = np.concatenate([[0], np.cumsum(finite)])
-    first, end = places - reach, places + reach + 1
+    begin, end = places - reach, places + reach + 1
     with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is finite
-        means = (sums[end] - sums[first]) / (counts[end] - counts[first])
+        means = (sums[end] - sums[begin]) / (counts[end] - counts[begin])
     return np.where(finite & (reach > 0), means, array).tolist()
 
 
@@ -245,8 +245,8 @@ def _draw_panel(axes: "Axes", content: dict, panel: dict) -> None:
     x, metric = content["x"], panel["metric"]
     for curve in panel["curves"]:
         run = content["runs"][curve["run"]]
-        stretch = run["stretches"][curve["stretch"]]
-        across, up = stretch["x"][x], stretch["values"][metric]
+        segment = run["segments"][curve["segment"]]
+        across, up = segment["x"][x], segment["values"][metric]
         look = _look(run)
         if curve["points"]:
             look |= LOOKS["line with points"]
@@ -278,12 +278,12 @@ def _look(run: dict) -> dict[str, Any]:
     return {"color": run["colour"], "ls": (0, run["dashes"] or None)}
 
 
-def _mark(axes: "Axes", event: dict, at: float, colour: str) -> None:
+def _mark(axes: "Axes", event: dict, place: float, colour: str) -> None:
     look = LOOKS[MARKS[event["kind"]][0]]
     if event["kind"] != "alarm":
-        axes.axvline(at, color=colour, **look)
+        axes.axvline(place, color=colour, **look)
     elif math.isfinite(event["value"]) and event["value"] > 0:
-        axes.plot(at, event["value"], color=colour, **look)
+        axes.plot(place, event["value"], color=colour, **look)
 
 
 def _legend(content: dict) -> list:

@@ -2,5 +2,5 @@
 
 `describe.py` needs only a config. `forecast.py` plans for chips that are not here, and
 compiles the step for them with their compilers (`compilers.py`). Of the program that
-`hlo.py` reads, `kernels.py` tells what runs and `collectives.py` what chips exchange.
+`hlo.py` reads, `kernels.py` lists what runs and `collectives.py` what chips exchange.
 """

@@ -145,25 +145,25 @@ def _numbers(text: str) -> list[int]:
     return [int(n) for n in text.split(",") if n]
 
 
-def _mesh_group(axes: str, ids: str | None, taken: str) -> list[int]:
+def _mesh_group(axes: str, ids: str | None, factors: str) -> list[int]:
     """The first group of `mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a','b':(1)2}`.
 
     `'b':(1)2` is a factor of axis `b`: of size 2, with factors of product 1 before it.
     """
     sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", axes)}
     devices = _iota(ids) if ids else np.arange(math.prod(sizes.values()))
-    parts = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", taken)
+    parts = re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", factors)
     # Split every axis into its factors. The first group keeps the factors it is taken
     # along, and has index 0 in all others.
     shape, index = [], []
     for name, n in sizes.items():
         cuts = [(int(a or 1), int(b or n)) for part, a, b in parts if part == name]
-        at = 1  # product of the factors so far
-        for before, within in sorted(cuts):
-            shape += [before // at, within]
+        product = 1  # product of the factors so far
+        for product_before, within in sorted(cuts):
+            shape += [product_before // product, within]
             index += [0, slice(None)]
-            at = before * within
-        shape.append(n // at)
+            product = product_before * within
+        shape.append(n // product)
         index.append(0)
     return devices.reshape(shape)[tuple(index)].ravel().tolist()
 
@@ -172,7 +172,9 @@ def _axes(group: list[int], mesh: Mapping[str, int]) -> tuple[str, ...]:
     """The mesh axes along which the devices of a group differ."""
     coordinates = np.unravel_index(group, tuple(mesh.values()))
     return tuple(
-        name for name, at in zip(mesh, coordinates, strict=True) if len(set(at)) > 1
+        name
+        for name, index in zip(mesh, coordinates, strict=True)
+        if len(set(index)) > 1
     )
 
 
@@ -228,11 +230,13 @@ def table(
       largest array); most bytes first.
     """
     groups = collections.defaultdict(list)
-    for one in operations:
-        groups[one.kind, one.axes, explain(one, length, weights)].append(one)
+    for collective in operations:
+        groups[
+            collective.kind, collective.axes, explain(collective, length, weights)
+        ].append(collective)
     rows = []
     for (kind, axes, reason), alike in groups.items():
-        arrays = [array for one in alike for array in one.arrays]
+        arrays = [array for collective in alike for array in collective.arrays]
         name, shape = max(arrays, key=lambda array: math.prod(array[1]))
         rows.append(
             {
@@ -240,9 +244,11 @@ def table(
                 "axes": list(axes),
                 "devices": alike[0].devices,
                 "types": sorted({name for name, _ in arrays}),
-                "count": sum(one.times for one in alike),
-                "bytes": sum(one.times * one.bytes for one in alike),
-                "sent": sum(one.sent for one in alike),
+                "count": sum(collective.times for collective in alike),
+                "bytes": sum(
+                    collective.times * collective.bytes for collective in alike
+                ),
+                "sent": sum(collective.sent for collective in alike),
                 "why": reason,
                 "largest": f"{name}[{','.join(map(str, shape))}]",
             }

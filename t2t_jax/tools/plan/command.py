@@ -67,12 +67,14 @@ def main(_):
     set_up_process()
     if args.program == "search":
         result = search_kernels(config, args.slice)
-        print(json.dumps(result, indent=1) if args.json else search_page(result))
+        print(json.dumps(result, indent=1) if args.json else search_text(result))
         return
     if args.kernels:
         check_kernels(chips.find_slice(args.slice))
     result = plan(config, args.slice, measure=True, remedy=args.remedy)
-    print(json.dumps(result, indent=1) if args.json else page(result, args.kernels))
+    print(
+        json.dumps(result, indent=1) if args.json else plan_text(result, args.kernels)
+    )
     if args.picture:
         picture(result, args.picture)
     if not result["fits"]:
@@ -111,7 +113,7 @@ PARTS = {
 }
 
 
-def page(plan: dict, kernels: bool = False) -> str:
+def plan_text(plan: dict, kernels: bool = False) -> str:
     """Formats a plan: model, batch, memory, communication, time, and its kernels."""
     from t2t_jax.tools.plan.describe import VOCABULARIES
 
@@ -152,10 +154,10 @@ def memory_lines(plan: dict) -> list[str]:
     memory, width = plan["memory"], 64
     scale = width / max(memory["chip"], min(memory["needed"], 4 * memory["chip"]))
     # Round the end of every part, not its length, so that the bar's length is right.
-    bar, at = "", 0.0
+    bar, total = "", 0.0
     for name, size in memory["parts"].items():
-        at += size
-        bar += PARTS[name][0] * (min(round(at * scale), 4 * width) - len(bar))
+        total += size
+        bar += PARTS[name][0] * (min(round(total * scale), 4 * width) - len(bar))
     end = round(memory["chip"] * scale)
     bar = bar.ljust(end, ".")
     if len(bar) > end:  # everything after the mark does not fit
@@ -197,17 +199,17 @@ def _collective_lines(rows: list[dict] | None) -> list[str]:
     return lines
 
 
-def search_page(told: dict) -> str:
+def search_text(search: dict) -> str:
     """Formats the kernels of a search, of `search_kernels`."""
-    shape = told["shape"]
+    shape = search["shape"]
     return "\n".join(
         [
-            f"{told['slice']}   a search with beam {shape['beam']} on one chip, "
-            f"activations in {told['dtype']}",
+            f"{search['slice']}   a search with beam {shape['beam']} on one chip, "
+            f"activations in {search['dtype']}",
             f"batch     {shape['lines']} lines of {shape['source']} tokens; caches for "
             f"{shape['room']}",
-            f"memory    {_size(told['memory'])}",
-            *kernel_lines(told["kernels"], "a position"),
+            f"memory    {_size(search['memory'])}",
+            *kernel_lines(search["kernels"], "a position"),
         ]
     )
 
@@ -215,20 +217,20 @@ def search_page(told: dict) -> str:
 _COLUMNS = "{:<14}{:>7}{:>9}{:>10}{:>9}  {}"
 
 
-def kernel_lines(told: dict, each: str = "a step") -> list[str]:
+def kernel_lines(kernels: dict, unit: str = "a step") -> list[str]:
     """Tables of kernels: by part, and the largest with the lines that made them."""
     from t2t_jax.tools.plan.kernels import MEANINGS
 
     indent = " " * 10
     lines = [
-        f"kernels   {told['count']:,} {each}, {1e3 * told['seconds']:.2f} ms by "
-        f"{told['by']};",
-        f"{indent}waits for the host {each}: {told['stops']}",
+        f"kernels   {kernels['count']:,} {unit}, {1e3 * kernels['seconds']:.2f} ms by "
+        f"{kernels['by']};",
+        f"{indent}waits for the host {unit}: {kernels['stops']}",
         indent + _COLUMNS.format("part", "kernels", "ms", "TFLOP", "GB", "bound by"),
     ]
-    rows = [*told["parts"].items(), ("all", told)]
-    if "outside" in told:
-        rows.append(("outside", told["outside"]))
+    rows = [*kernels["parts"].items(), ("all", kernels)]
+    if "outside" in kernels:
+        rows.append(("outside", kernels["outside"]))
     for name, row in rows:
         bounds = sorted(row["bounds"].items(), key=lambda item: -item[1])
         shares = [
@@ -247,10 +249,10 @@ def kernel_lines(told: dict, each: str = "a step") -> list[str]:
     lines += [
         f"{indent}{name}: {meaning}"
         for name, meaning in MEANINGS.items()
-        if name in told["parts"]
+        if name in kernels["parts"]
     ]
-    lines.append(f"largest   ms {each}, times, MB and GFLOP of one, what bounds it")
-    for row in told["largest"]:
+    lines.append(f"largest   ms {unit}, times, MB and GFLOP of one, what bounds it")
+    for row in kernels["largest"]:
         bound = max(row["bounds"], key=row["bounds"].get)
         lines.append(
             f"{indent}{1e3 * row['seconds']:7.3f} {row['count']:4} "
@@ -307,17 +309,17 @@ def picture(plan: dict, path: str | Path) -> None:
             "--picture needs matplotlib: pip install -e '.[notebooks]'"
         ) from None
     figure = Figure(figsize=(9, 2.4))
-    axes, left = figure.subplots(), 0.0
+    axes, used = figure.subplots(), 0.0
     for name, size in plan["memory"]["parts"].items():
         _, color, meaning = PARTS[name]
         if size:
             label = f"{meaning}: {_size(size)}"
-            axes.barh(0, size / GIB, left=left, color=color, label=label)
-            left += size / GIB
+            axes.barh(0, size / GIB, left=used, color=color, label=label)
+            used += size / GIB
     limit = plan["memory"]["chip"] / GIB
-    if left < limit:
-        label = f"free: {limit - left:.2f} GiB"
-        axes.barh(0, limit - left, left=left, color="#eeeeee", label=label)
+    if used < limit:
+        label = f"free: {limit - used:.2f} GiB"
+        axes.barh(0, limit - used, left=used, color="#eeeeee", label=label)
     axes.axvline(limit, color="black")
     axes.set_yticks([])
     axes.set_xlabel(f"GiB of a chip of {plan['slice']}")

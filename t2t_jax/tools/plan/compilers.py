@@ -109,11 +109,13 @@ def _tpus(rented: Slice) -> list:
 
 def _gpus(rented: Slice) -> list:
     """The GPU compiler's devices for a slice."""
-    options = {
-        "target_config": description(rented.name, rented.chip),
-        "topology": f"1x1x{rented.count}",  # partitions, hosts, devices of a host
-    }
-    return _described(rented, "cuda", "", **options)
+    return _described(
+        rented,
+        "cuda",
+        "",
+        target_config=description(rented.name, rented.chip),
+        topology=f"1x1x{rented.count}",  # partitions, hosts, devices of a host
+    )
 
 
 def _described(rented: Slice, platform: str, name: str, **options) -> list:

@@ -182,10 +182,10 @@ def _options(config: Config) -> dict[str, dict]:
     sections = {name: getattr(config, name) for name in fields.SECTIONS}
     return {
         name: {
-            option.name: getattr(own, option.name)
+            option.name: getattr(entry, option.name)
             for chooser in section.choosers()
-            if (own := section.own_options(section.variant(chooser.name)))
-            for option in dataclasses.fields(own)
+            if (entry := section.own_options(section.variant(chooser.name)))
+            for option in dataclasses.fields(entry)
         }
         for name, section in sections.items()
         if hasattr(section, "options")
@@ -204,11 +204,11 @@ def beside_paper(config: Config) -> dict[str, dict]:
     """
     kind = config.task.kind
     pair = frozenset(identify(c).code for c in (config.data.source, config.data.target))
-    of_task = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
+    task_facts = PARSING if kind == "parsing" else LANGUAGES.get(pair, {})
     defaults = {name: fields.default_of(name) for name in USUAL}
     usual = {name: (USUAL[name], value, value) for name, value in defaults.items()}
     compared, unused = {}, _unused(config)
-    facts = PAPER | usual | of_task
+    facts = PAPER | usual | task_facts
     if kind == "parsing":  # with what else the base model has
         facts = {
             name: (section, base, base)
@@ -222,9 +222,9 @@ def beside_paper(config: Config) -> dict[str, dict]:
         if name == "model.head_width":  # 0 means width / heads, as in the paper
             value = config.model.width_of_head
         values = {"base": base, "big": big}
-        same = [model for model in values if values[model] == value]
-        if name not in unused and not (name in USUAL and same):
-            fact = {"section": section, "value": value, **values, "same": same}
+        matching = [model for model in values if values[model] == value]
+        if name not in unused and not (name in USUAL and matching):
+            fact = {"section": section, "value": value, **values, "same": matching}
             compared[name] = fact
     return compared
 
@@ -247,11 +247,11 @@ def _parameters(model: Model) -> dict:
         name = ".".join(words)
         key = ".".join("*" if word.isdecimal() else word for word in words)
         weight = {"shape": list(x.shape), "axes": list(axes), "layers": 0}
-        first = weights.setdefault(key, weight)
+        listed = weights.setdefault(key, weight)
         # A layer that differs from the first one is listed under its own number.
-        if (first["shape"], first["axes"]) != (weight["shape"], weight["axes"]):
-            first = weights.setdefault(name, weight)
-        first["layers"] += 1
+        if (listed["shape"], listed["axes"]) != (weight["shape"], weight["axes"]):
+            listed = weights.setdefault(name, weight)
+        listed["layers"] += 1
     return {"total": model.count(), "parts": dict(parts), "weights": weights}
 
 
@@ -304,16 +304,16 @@ def _decoding(config: Config, model: Model) -> dict | None:
 
 def _learning_rate(config: Config) -> dict:
     """The learning rate at some steps (from 1), as the schedule computes it."""
-    warmup, last = config.train.warmup, config.train.steps
-    points = {1, warmup // 4, warmup // 2, warmup, 2 * warmup, 4 * warmup, last}
-    steps = sorted(step for step in points if 1 <= step <= last)
+    warmup, last_step = config.train.warmup, config.train.steps
+    points = {1, warmup // 4, warmup // 2, warmup, 2 * warmup, 4 * warmup, last_step}
+    steps = sorted(step for step in points if 1 <= step <= last_step)
     # On the CPU: another run may be using the accelerator.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         rates = np.asarray(schedule(config)(np.array(steps) - 1), np.float32)
     # str() gives the shortest decimal that is the same float32: 0.0007, and not the
     # float64 0.0006999999...
     table = dict(zip(map(str, steps), (float(str(r)) for r in rates), strict=True))
-    top = min(warmup, last)
+    top = min(warmup, last_step)
     return {
         "formula": formula(config),
         "peak": {"step": top, "rate": table[str(top)]},
@@ -333,15 +333,15 @@ def _batches(config: Config) -> dict:
     data = config.data
     shortest, shapes, longest = None, data.buckets, round_up(data.max_length, 8)
     if data.batching == "packed":
-        least = round_up(data.row_length, 8)
-        rows = rows_within(data.batch_tokens, least, least, ROWS_MULTIPLE)
-        shortest, shapes = [rows, least], 1
+        shortest_row = round_up(data.row_length, 8)
+        rows = rows_within(data.batch_tokens, shortest_row, shortest_row, ROWS_MULTIPLE)
+        shortest, shapes = [rows, shortest_row], 1
         # Packing may lengthen the rows of one side by this factor.
-        longest = int(max(least, longest) * STRETCH) // 8 * 8
-    most = data.batch_tokens // longest // ROWS_MULTIPLE * ROWS_MULTIPLE
+        longest = int(max(shortest_row, longest) * STRETCH) // 8 * 8
+    longest_rows = data.batch_tokens // longest // ROWS_MULTIPLE * ROWS_MULTIPLE
     return {
         "tokens_a_side": data.batch_tokens,
         "shapes": shapes,
         "shortest": shortest,
-        "longest": [most or None, longest],
+        "longest": [longest_rows or None, longest],
     }

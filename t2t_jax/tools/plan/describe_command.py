@@ -51,7 +51,7 @@ def main(_):
     if args.json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
     else:
-        print(page(result))
+        print(description_text(result))
 
 
 def _given_flags() -> tuple[bool, list[str]]:
@@ -65,7 +65,7 @@ def _given_flags() -> tuple[bool, list[str]]:
     return "workdir" in names, config_flags
 
 
-def page(description: dict) -> str:
+def description_text(description: dict) -> str:
     """Formats a description of a config: one fact per line."""
     from t2t_jax.tools.plan.describe import VOCABULARIES
 
@@ -112,12 +112,12 @@ def _remark(fact: dict | None) -> str:
     """Compares a field with the paper; empty if the paper gives no value."""
     if fact is None:
         return ""
-    base, big, same = fact["base"], fact["big"], fact["same"]
-    if len(same) == 2:
+    base, big, matching = fact["base"], fact["big"], fact["same"]
+    if len(matching) == 2:
         remark = "the paper's"
-    elif same:
-        (other,) = {"base", "big"} - set(same)
-        remark = f"the paper's {same[0]}; {other}: {fact[other]}"
+    elif matching:
+        (other_model,) = {"base", "big"} - set(matching)
+        remark = f"the paper's {matching[0]}; {other_model}: {fact[other_model]}"
     else:
         remark = f"paper: {base}" + (f" (base), {big} (big)" if big != base else "")
     return f"{remark}, section {fact['section']}"
@@ -139,9 +139,11 @@ def _compute_lines(description: dict) -> list[str]:
             "  no number per token: the cost is not a polynomial of the two lengths",
         ]
     source, target = compute["flops_source_token"], compute["flops_target_token"]
-    each = {"source token": source}
-    each["label" if description["labels"] else "target token"] = target
-    counted = [f"{flops:.3g} FLOPs per {what}" for what, flops in each.items() if flops]
+    counts = {"source token": source}
+    counts["label" if description["labels"] else "target token"] = target
+    counted = [
+        f"{flops:.3g} FLOPs per {token}" for token, flops in counts.items() if flops
+    ]
     share, frozen = compute["predicted_share"], description["config"]["train"]["freeze"]
     return [
         dtype,
@@ -182,11 +184,11 @@ def _decoding_lines(decoding: dict | None) -> list[str]:
 
 def _run_lines(description: dict) -> list[str]:
     batches, run = (description[k] for k in ("batches", "run"))
-    most, longest = batches["longest"]
-    bounds = f"{most or 'no room for'} x {longest}"
+    longest_rows, longest = batches["longest"]
+    bounds = f"{longest_rows or 'no room for'} x {longest}"
     if batches["shortest"]:
-        rows, least = batches["shortest"]
-        bounds = f"from {rows} x {least} to {bounds}, depending on the text"
+        rows, shortest_tokens = batches["shortest"]
+        bounds = f"from {rows} x {shortest_tokens} to {bounds}, depending on the text"
     else:
         bounds = f"{bounds} for the longest sentences that are not filtered out"
     minutes = f"{run['minutes']:g}" if run["minutes"] else "no limit"

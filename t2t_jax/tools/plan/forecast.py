@@ -203,8 +203,8 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
         "flops": step_costs.step_flops(model, config, shape) | compiled["flops"],
     }
     result["fits"] = result["memory"]["needed"] <= result["memory"]["chip"]
-    known = result["collectives"] is not None
-    result["time"] = _time(result, chips) if known else None
+    is_compiled = result["collectives"] is not None
+    result["time"] = _time(result, chips) if is_compiled else None
     return result
 
 

@@ -71,19 +71,19 @@ class Operation:
 
     def attribute(self, pattern: str) -> str | None:
         """The first group of a pattern in the attributes."""
-        found = re.search(pattern, self.attributes)
-        return found and found[1]
+        match = re.search(pattern, self.attributes)
+        return match and match[1]
 
     def numbers(self, name: str) -> list[int]:
         """Numbers of an attribute such as `lhs_contracting_dims={1,2}`."""
-        found = self.attribute(rf'"?{name}"?[=:][{{\[]([\d,"]*)')
-        return [int(n) for n in re.findall(r"\d+", found or "")]
+        digits = self.attribute(rf'"?{name}"?[=:][{{\[]([\d,"]*)')
+        return [int(n) for n in re.findall(r"\d+", digits or "")]
 
 
 def arrays(text: str) -> list[Array]:
     """Element types and shapes of a type, whose tuple may be nested."""
-    found = _ARRAY.findall(text)
-    return [(kind, tuple(int(n) for n in d.split(",") if n)) for kind, d in found]
+    matches = _ARRAY.findall(text)
+    return [(kind, tuple(int(n) for n in d.split(",") if n)) for kind, d in matches]
 
 
 def size(array: Array) -> int:
@@ -126,12 +126,12 @@ class Program:
                 if words[0] == "ENTRY":
                     self.entry = name
                 current = self.computations.setdefault(name, {})
-            elif found := _OPERATION.match(line):
-                current[found[1]] = _operation(found[1], line, found.end())
+            elif match := _OPERATION.match(line):
+                current[match[1]] = _operation(match[1], line, match.end())
             elif not self.computations and line.strip():
-                number, _, rest = line.partition(" ")
+                number, _, entry = line.partition(" ")
                 if number.isdecimal():
-                    table[int(number)] = rest
+                    table[int(number)] = entry
                 else:
                     table = self._tables.setdefault(line.strip(), {})
 
@@ -148,11 +148,11 @@ class Program:
           enters: the computations of an operation whose operations to yield, too.
         """
         computation = computation or self.entry
-        for one in self.computations.get(computation, {}).values():
-            yield Executed(one, times, computation, caller)
-            trips = times * (self.trips(one) if one.kind == "while" else 1)
-            for name in enters(one):
-                yield from self.executed(enters, name, trips, one)
+        for operation in self.computations.get(computation, {}).values():
+            yield Executed(operation, times, computation, caller)
+            trips = times * (self.trips(operation) if operation.kind == "while" else 1)
+            for name in enters(operation):
+                yield from self.executed(enters, name, trips, operation)
 
     def trips(self, loop: Operation) -> int:
         """Number of iterations of a loop: XLA's own count, or its condition's bound."""
@@ -162,9 +162,9 @@ class Program:
         # `i < N` compares with a constant; the largest one in the condition is the
         # bound.
         bounds = [
-            int(one.operands[0])
-            for one in condition.values()
-            if one.kind == "constant" and one.type.startswith("s32[]")
+            int(operation.operands[0])
+            for operation in condition.values()
+            if operation.kind == "constant" and operation.type.startswith("s32[]")
         ]
         return max(bounds, default=1)
 
@@ -195,23 +195,23 @@ def _number(name: str, text: str) -> int:
     return int(re.search(rf"\b{name}=(\d+)", text)[1])
 
 
-def _operation(name: str, line: str, at: int) -> Operation:
-    rest = _INDEX.sub("", line[at:])
+def _operation(name: str, line: str, start: int) -> Operation:
+    text = _INDEX.sub("", line[start:])
     # The type is a tuple in parentheses, or ends at the first space.
-    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
-    kind, _, more = rest[end:].strip().partition("(")
-    close = _closing("(" + more, 0) - 1
-    inside = more[:close]
+    end = _closing(text, 0) + 1 if text.startswith("(") else text.index(" ")
+    kind, _, arguments = text[end:].strip().partition("(")
+    close = _closing("(" + arguments, 0) - 1
+    inside = arguments[:close]
     operands = re.findall(r"%([\w.-]+)", inside) or [inside]
     root = line.lstrip().startswith("ROOT ")
-    return Operation(name, rest[:end], kind, (*operands,), more[close + 1 :], root)
+    return Operation(name, text[:end], kind, (*operands,), arguments[close + 1 :], root)
 
 
 def _closing(text: str, start: int) -> int:
     """The index of the parenthesis that closes the one at `start`."""
     depth = 0
-    for found in re.finditer(r"[()]", text[start:]):
-        depth += 1 if found[0] == "(" else -1
+    for match in re.finditer(r"[()]", text[start:]):
+        depth += 1 if match[0] == "(" else -1
         if not depth:
-            return start + found.start()
+            return start + match.start()
     return len(text)

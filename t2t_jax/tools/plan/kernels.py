@@ -90,21 +90,23 @@ def kernels(program: Program, chip: Chip, computation: str = "") -> list[Kernel]
       computation: that runs; the program's entry if empty.
     """
     executed = program.executed(_enters(program), computation)
-    return [_kernel(program, one, chip) for one in executed if _runs(one, chip)]
+    return [
+        _kernel(program, kernel, chip) for kernel in executed if _runs(kernel, chip)
+    ]
 
 
 def _runs(executed: Executed, chip: Chip) -> bool:
     """True if an operation is a kernel."""
-    one = executed.operation
-    if one.kind in _FREE or one.kind.endswith(("-done", "-update")):
+    operation = executed.operation
+    if operation.kind in _FREE or operation.kind.endswith(("-done", "-update")):
         return False
-    # The scalar core of a TPU computes small things beside the others.
-    known = "estimated_cycles" in one.attributes or _is_product(one)
-    return chip.kind != "tpu" or known or one.bytes > 4096
+    # The scalar core of a TPU computes small arrays at the same time.
+    has_cost = "estimated_cycles" in operation.attributes or _is_product(operation)
+    return chip.kind != "tpu" or has_cost or operation.bytes > 4096
 
 
 def stops(program: Program, computation: str = "") -> int:
-    """How often a GPU waits for its host: to choose a branch, or to end a loop."""
+    """Counts the waits of a GPU for its host, to choose a branch or to end a loop."""
     return sum(
         executed.times
         for executed in program.executed(_enters(program), computation)
@@ -119,12 +121,12 @@ def stops(program: Program, computation: str = "") -> int:
 def search_loop(program: Program) -> str:
     """The computation of a search that runs once for each position."""
     loops = [
-        one
-        for one in program.computations[program.entry].values()
-        if one.kind == "while"
+        operation
+        for operation in program.computations[program.entry].values()
+        if operation.kind == "while"
     ]
     return max(
-        (one.called[0] for one in loops),
+        (operation.called[0] for operation in loops),
         key=lambda body: len(program.computations[body]),
     )
 
@@ -139,33 +141,37 @@ def summary(program: Program, chip: Chip, loop: str = "") -> dict:
       That of `table`, and `stops`, how often the host is waited for; `by`, where the
       times are from; `outside`, the table of what runs before and after the loop.
     """
-    told = table(kernels(program, chip, loop)) | {
+    sums = table(kernels(program, chip, loop)) | {
         "stops": stops(program, loop) + bool(loop),  # the loop may end
         "by": BY_COMPILER if chip.clock else BY_RATES,
     }
     if loop:
-        called = program.executed(lambda one: [])
-        outside = [_kernel(program, one, chip) for one in called if _runs(one, chip)]
-        told["outside"] = table(outside)
-    return told
+        called = program.executed(lambda executed: [])
+        outside = [
+            _kernel(program, executed, chip)
+            for executed in called
+            if _runs(executed, chip)
+        ]
+        sums["outside"] = table(outside)
+    return sums
 
 
-def table(found: Iterable[Kernel]) -> dict:
+def table(executed_kernels: Iterable[Kernel]) -> dict:
     """Sums kernels by part, and lists the largest.
 
     Returns:
       `count`, `seconds`, `flops`, `bytes` of all; `parts`: the same by part, with the
       seconds by what bounds them; `largest`: kernels alike are one row.
     """
-    found = list(found)
+    executed_kernels = list(executed_kernels)
     parts, rows = collections.defaultdict(list), collections.defaultdict(list)
-    for one in found:
-        parts[one.part].append(one)
-        rows[one.part, one.line, one.kind, one.result].append(one)
+    for kernel in executed_kernels:
+        parts[kernel.part].append(kernel)
+        rows[kernel.part, kernel.line, kernel.kind, kernel.result].append(kernel)
     sums = {part: _sums(alike) for part, alike in parts.items()}
     largest = sorted(map(_sums, rows.values()), key=lambda row: -row["seconds"])
     return {
-        **_sums(found),
+        **_sums(executed_kernels),
         "parts": dict(sorted(sums.items(), key=lambda item: -item[1]["seconds"])),
         "largest": largest[:LARGEST],
     }
@@ -174,16 +180,16 @@ def table(found: Iterable[Kernel]) -> dict:
 def _sums(alike: list[Kernel]) -> dict:
     """Sums of kernels, and what the first of them is."""
     bounds = collections.Counter[str]()
-    for one in alike:
-        bounds[one.bound] += one.times * one.seconds
-    first = alike[0] if alike else None
+    for kernel in alike:
+        bounds[kernel.bound] += kernel.times * kernel.seconds
+    example = alike[0] if alike else None
     return {
-        "count": sum(one.times for one in alike),
+        "count": sum(kernel.times for kernel in alike),
         "seconds": sum(bounds.values()),
-        "flops": sum(one.times * one.flops for one in alike),
-        "bytes": sum(one.times * one.bytes for one in alike),
+        "flops": sum(kernel.times * kernel.flops for kernel in alike),
+        "bytes": sum(kernel.times * kernel.bytes for kernel in alike),
         "bounds": dict(bounds),
-        **({name: getattr(first, name) for name in _SHOWN} if first else {}),
+        **({name: getattr(example, name) for name in _SHOWN} if example else {}),
     }
 
 
@@ -191,64 +197,73 @@ _SHOWN = ("part", "line", "kind", "name", "result")
 
 
 def _enters(program: Program) -> Callable[[Operation], list[str]]:
-    """What runs other kernels: loops, calls, and the longest branch of a condition."""
+    """Returns what lists the computations that an operation runs as kernels.
 
-    def enters(one: Operation) -> list[str]:
-        called = one.called
-        if one.kind == "conditional":
+    Of a condition, the longest branch.
+    """
+
+    def enters(operation: Operation) -> list[str]:
+        called = operation.called
+        if operation.kind == "conditional":
             return [max(called, key=lambda name: len(program.computations[name]))]
-        return called if one.kind in ("while", "call", "async-start") else []
+        return called if operation.kind in ("while", "call", "async-start") else []
 
     return enters
 
 
 def _kernel(program: Program, executed: Executed, chip: Chip) -> Kernel:
-    one = executed.operation
+    operation = executed.operation
     operands = program.computations[executed.computation]
-    body = _body(program, one)
-    products = [(p, b) for p, b in _inside(program, one, operands) if _is_product(p)]
-    flops = sum(_flops(product, of) for product, of in products)
-    moved = _moved(one, operands, body)
-    seconds, bound = _time(one, flops, moved, products, chip)
+    body = _body(program, operation)
+    products = [
+        (p, b) for p, b in _inside(program, operation, operands) if _is_product(p)
+    ]
+    flops = sum(
+        _flops(product, operations_by_name) for product, operations_by_name in products
+    )
+    moved = _moved(operation, operands, body)
+    seconds, bound = _time(operation, flops, moved, products, chip)
     # A product says what a kernel is for better than what XLA fused with it.
-    part, line = _place(program, [p for p, _ in products] + [one, *body.values()])
-    if one.kind.startswith(_SENDS):
+    part, line = _place(program, [p for p, _ in products] + [operation, *body.values()])
+    if operation.kind.startswith(_SENDS):
         part = EXCHANGE
-    elif all(step.kind in _MOVES for step, _ in _inside(program, one, operands)):
+    elif all(step.kind in _MOVES for step, _ in _inside(program, operation, operands)):
         part = COPIES
-    kind = one.attribute(r'"kind": *"(__\w+[$\w]*)"') or one.attribute(
+    kind = operation.attribute(r'"kind": *"(__\w+[$\w]*)"') or operation.attribute(
         r'custom_call_target="([^"]*)"'
     )
-    kind = kind or one.attribute(r"\bkind=(\w+)") or one.kind
-    named = next((p.op_name for p, _ in products if p.op_name), one.op_name)
+    kind = kind or operation.attribute(r"\bkind=(\w+)") or operation.kind
+    named = next((p.op_name for p, _ in products if p.op_name), operation.op_name)
     times = executed.times
     return Kernel(
-        part, line, kind, named, one.type, times, flops, moved, seconds, bound
+        part, line, kind, named, operation.type, times, flops, moved, seconds, bound
     )
 
 
-def _body(program: Program, one: Operation) -> dict[str, Operation]:
+def _body(program: Program, operation: Operation) -> dict[str, Operation]:
     """The operations of a fusion; empty for another operation."""
-    return program.computations[one.called[0]] if one.kind == "fusion" else {}
+    return (
+        program.computations[operation.called[0]] if operation.kind == "fusion" else {}
+    )
 
 
-def _inside(program: Program, one: Operation, operands: dict[str, Operation]):
+def _inside(program: Program, operation: Operation, operands: dict[str, Operation]):
     """Yields the operations of a kernel, each with those that its operands name."""
-    yield one, operands
-    body = _body(program, one)
+    yield operation, operands
+    body = _body(program, operation)
     for inner in body.values():
         yield from _inside(program, inner, body)
 
 
-def _is_product(one: Operation) -> bool:
-    target = one.attribute(r'custom_call_target="([^"]*)"') or ""
-    return one.kind in ("dot", "convolution") or any(
+def _is_product(operation: Operation) -> bool:
+    target = operation.attribute(r'custom_call_target="([^"]*)"') or ""
+    return operation.kind in ("dot", "convolution") or any(
         word in target for word in ("gemm", "matmul", "fmha", "tpu_custom_call")
     )
 
 
-def _flops(product: Operation, of: dict[str, Operation]) -> float:
-    """FLOPs of a product, whose operands are found by name in `of`."""
+def _flops(product: Operation, operations: dict[str, Operation]) -> float:
+    """FLOPs of a product, whose operands are found by name in `operations`."""
     if counted := product.attribute(r'cost_estimate":\{"flops":"(\d+)"'):
         return float(counted)  # Pallas' own
     if scores := product.attribute(
@@ -256,12 +271,12 @@ def _flops(product: Operation, of: dict[str, Operation]) -> float:
     ):
         # cuDNN's attention: two products of the scores' size, five for the gradients.
         elements = math.prod(int(n) for n in re.findall(r"\d+", scores))
-        width = of[product.operands[0]].arrays[0][1][-1]
+        width = operations[product.operands[0]].arrays[0][1][-1]
         return (10 if "Backward" in product.attributes else 4) * elements * width
     result = arrays(product.type)[0][1]
-    if not all(name in of for name in product.operands[:2]):
+    if not all(name in operations for name in product.operands[:2]):
         return 0.0
-    left, right = (of[name].arrays[0][1] for name in product.operands[:2])
+    left, right = (operations[name].arrays[0][1] for name in product.operands[:2])
     if product.kind == "convolution":
         # How a TPU writes a product [m, k] [k, n] -> [m, n].
         return 2 * math.sqrt(math.prod(left) * math.prod(right) * math.prod(result))
@@ -269,36 +284,38 @@ def _flops(product: Operation, of: dict[str, Operation]) -> float:
     return 2.0 * math.prod(result) * math.prod(left[i] for i in summed)
 
 
-def _time(one: Operation, flops, moved, products, chip: Chip) -> tuple[float, str]:
+def _time(
+    operation: Operation, flops, moved, products, chip: Chip
+) -> tuple[float, str]:
     """Seconds of a kernel, and what bounds it."""
     traffic = moved / (REACHED_BANDWIDTH * chip.bandwidth)
     if chip.kind == "tpu":
-        if one.kind.endswith("-start"):
+        if operation.kind.endswith("-start"):
             return 0.0, "overlapped"
         # The clock of a TPU that is not in `CHIPS` is unknown.
-        cycles = one.attribute(r'"estimated_cycles":"(\d+)"')
+        cycles = operation.attribute(r'"estimated_cycles":"(\d+)"')
         if cycles and chip.clock:
             return int(cycles) / chip.clock, "compiler"
-    wide = any(
+    is_float32 = any(
         kind == "f32"
-        for product, of in products
+        for product, operations in products
         for name in product.operands[:2]
-        for kind, _ in (of[name].arrays if name in of else [])
+        for kind, _ in (operations[name].arrays if name in operations else [])
     )
-    peak = REACHED_PEAK * chip.peak("float32" if wide else "bfloat16")
-    least = 0.0 if chip.kind == "tpu" else LAUNCH
-    times = {"products": flops / peak, "memory": traffic, "launch": least}
+    peak = REACHED_PEAK * chip.peak("float32" if is_float32 else "bfloat16")
+    shortest = 0.0 if chip.kind == "tpu" else LAUNCH
+    times = {"products": flops / peak, "memory": traffic, "launch": shortest}
     bound = max(times, key=times.__getitem__)
     return times[bound], bound
 
 
 def _place(program: Program, operations: Iterable[Operation]) -> tuple[str, str]:
     """The part and the line of this package that made the first operation it can."""
-    for one in operations:
+    for operation in operations:
         line = ""
-        for frame in program.frames(one):
-            _, ours, inside = frame.file.rpartition("/t2t_jax/")
-            if not ours or {inside, frame.function} & SERVES:
+        for frame in program.frames(operation):
+            _, is_ours, inside = frame.file.rpartition("/t2t_jax/")
+            if not is_ours or {inside, frame.function} & SERVES:
                 continue
             folder = PurePath(inside).parent.name
             part = PARTS.get(inside) or ("search" if folder == "search" else "")
@@ -312,48 +329,50 @@ def _place(program: Program, operations: Iterable[Operation]) -> tuple[str, str]
     return OTHER, ""
 
 
-def _moved(one: Operation, operands: dict[str, Operation], body: dict) -> int:
+def _moved(operation: Operation, operands: dict[str, Operation], body: dict) -> int:
     """Bytes that a kernel reads from the chip's memory and writes there."""
     if body:
         return _fused(body)
-    if one.kind in _SLICES:
-        return 2 * _stored(one)
-    if one.kind == "dynamic-update-slice":  # in place
-        return 2 * _stored(operands[one.operands[1]])
-    read = (operands[name] for name in one.operands if name in operands)
-    return _stored(one) + sum(map(_stored, read))
+    if operation.kind in _SLICES:
+        return 2 * _stored(operation)
+    if operation.kind == "dynamic-update-slice":  # in place
+        return 2 * _stored(operands[operation.operands[1]])
+    read = (operands[name] for name in operation.operands if name in operands)
+    return _stored(operation) + sum(map(_stored, read))
 
 
 def _fused(body: dict[str, Operation]) -> int:
     """`_moved` of a fusion: only its parameters and results pass through the memory."""
     users = collections.defaultdict(list)
-    for one in body.values():
-        for name in one.operands:
-            users[name].append(one)
+    for operation in body.values():
+        for name in operation.operands:
+            users[name].append(operation)
     total, in_place = 0, set()
-    root = next(one for one in body.values() if one.root)
+    root = next(operation for operation in body.values() if operation.root)
     names = root.operands if root.kind == "tuple" else [root.name]
     for result in (_through_bitcasts(body, name) for name in names):
         if result.kind in ("dynamic-update-slice", "scatter"):
-            at = 1 if result.kind == "dynamic-update-slice" else -1
-            total += _stored(body[result.operands[at]])
+            updated = 1 if result.kind == "dynamic-update-slice" else -1
+            total += _stored(body[result.operands[updated]])
             in_place.add(_through_bitcasts(body, result.operands[0]).name)
         elif result.kind != "parameter":
             total += _stored(result)
 
-    def read(one: Operation) -> int:
+    def read(operation: Operation) -> int:
         """Bytes read of a parameter: those of its slices, if only these are used."""
         used = 0
-        for user in users[one.name]:
-            if user.kind in _SLICES and user.operands[0] == one.name:
+        for user in users[operation.name]:
+            if user.kind in _SLICES and user.operands[0] == operation.name:
                 used += _stored(user)
             elif user.kind == "bitcast":
                 used += read(user)
-            elif user.kind != "dynamic-update-slice" or one.name not in in_place:
-                return _stored(one)
-        return min(used, _stored(one))
+            elif user.kind != "dynamic-update-slice" or operation.name not in in_place:
+                return _stored(operation)
+        return min(used, _stored(operation))
 
-    return total + sum(read(one) for one in body.values() if one.kind == "parameter")
+    return total + sum(
+        read(operation) for operation in body.values() if operation.kind == "parameter"
+    )
 
 
 def _through_bitcasts(body: dict[str, Operation], name: str) -> Operation:
@@ -366,13 +385,13 @@ def _through_bitcasts(body: dict[str, Operation], name: str) -> Operation:
 _LAID_OUT = re.compile(r"\b([a-z]\w*\[[\d,]*\])(\{[^}]*\})?")
 
 
-def _stored(one: Operation) -> int:
+def _stored(operation: Operation) -> int:
     """Bytes of a result in the memory of the chip, without a library's workspace."""
     total = 0
-    for text, layout in _LAID_OUT.findall(one.type):
+    for text, layout in _LAID_OUT.findall(operation.type):
         ((kind, shape),) = arrays(text) or [("token", ())]
         workspace = (
-            one.kind == "custom-call" and kind in ("u8", "s8") and len(shape) == 1
+            operation.kind == "custom-call" and kind in ("u8", "s8") and len(shape) == 1
         )
         if "S(" not in layout and not workspace:
             total += size((kind, shape))

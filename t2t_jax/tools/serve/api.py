@@ -15,13 +15,23 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from t2t_jax.decoding.search_options import PreservingOptions, option_names
+from t2t_jax.decoding.search_options import (
+    PreservingOptions,
+    SearchRequest,
+    option_names,
+)
 from t2t_jax.io.errors import UserError, shortened
 from t2t_jax.text.sentences import sentences as divided
-from t2t_jax.tools.serve.engine import Options
 from t2t_jax.tools.serve.fields import MESSAGE, Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
-from t2t_jax.tools.serve.service import Call, Line, Row, steps, too_large
+from t2t_jax.tools.serve.service import (
+    Call,
+    DirectionQuery,
+    Endpoint,
+    Line,
+    steps,
+    too_large,
+)
 
 STUCK = 60.0  # seconds; no step of a turn or a search takes so long
 
@@ -39,27 +49,25 @@ async def translate(call: Call) -> dict:
         raise bad("want either lines, a list of texts, or text; one of them")
     if not 0 <= (f["min_precision"] or 0) <= 1:
         raise bad(f"min_precision={f['min_precision']}; want a share, 0 to 1")
-    pair = f["source"], f["target"], f["direction"]
+    query = DirectionQuery(f["source"], f["target"], f["direction"])
     if preserved := {name: f[name] for name in PRESERVING if f[name]}:
-        return await _preserved(call, pair, preserved)
+        return await _preserved(call, query, preserved)
     parts = f["lines"]
     if parts is None:
         if (count := f["text"].count("\n") + 1) > service.settings.lines:
             raise too_large(count, "lines", service.settings.lines)
         # All lines of a text have the direction of the whole.
-        [chosen] = await call.lines([f["text"]], *pair)
+        [template] = await call.lines([f["text"]], query)
         parts = re.split("\r?\n", f["text"])
-        lines = [dataclasses.replace(chosen, text=part) for part in parts]
+        lines = [dataclasses.replace(template, text=part) for part in parts]
     else:
-        lines = await call.lines(parts, *pair)
-    _set_options(call, lines)
-    directions = {
-        each.direction.name: each.direction for each in lines if each.direction
-    }
-    wanted = f["min_precision"] is not None
+        lines = await call.lines(parts, query)
+    _set_requests(call, lines)
+    directions = {x.direction.name: x.direction for x in lines if x.direction}
+    beam, required = 0 if f["samples"] else f["beam"], f["min_precision"] is not None
     tables = {
-        name: service.precision(each, 0 if f["samples"] else f["beam"], wanted)
-        for name, each in directions.items()
+        name: service.precision(direction, beam, required)
+        for name, direction in directions.items()
     }
     hard = (f["terms"], "hard") if f["terms"] else ()
     await call.translate(lines, PreservingOptions(), *hard)
@@ -68,61 +76,73 @@ async def translate(call: Call) -> dict:
         answered = zip(lines, rows, strict=True)
         await call.explain([line for line, row in answered if "refused" not in row])
         details = await call.turn(steps(_details, lines))
-        for row, each in zip(rows, details, strict=True):
-            row |= each
+        for row, line_details in zip(rows, details, strict=True):
+            row |= line_details
     names = [*directions]
     answer = {"direction": names[0] if len(names) == 1 else None, "translations": rows}
     if f["text"] is not None and not any("error" in row for row in rows):
         best = (row["hypotheses"][0]["text"] for row in rows)
         answer["text"] = ("\r\n" if "\r\n" in f["text"] else "\n").join(best)
     if f["provenance"]:
-        made = {}
-        for name, each in directions.items():
-            made[name] = await service.provenance(each, f["beam"])
+        records = {}
+        for name, direction in directions.items():
+            records[name] = await service.provenance(direction, f["beam"])
             if table := tables[name]:
-                made[name]["precision"] = table.facts
-        answer["provenance"] = made[names[0]] if len(names) == 1 else made
+                records[name]["precision"] = table.facts
+        answer["provenance"] = records[names[0]] if len(names) == 1 else records
     return answer
 
 
-async def _preserved(call: Call, pair: tuple, preserved: dict) -> dict:
-    """Translates texts with what must survive it; their tokens are not told."""
+async def _preserved(call: Call, query: DirectionQuery, preserved: dict) -> dict:
+    """Translates texts whose markup, placeholders or terms are kept.
+
+    The answer has no tokens or scores.
+    """
     f = call.fields
     if unused := [name for name in OF_LINES if f[name] not in (None, False, 0)]:
         raise bad(f"{', '.join(unused)}: not available with {', '.join(preserved)}")
     texts = [f["text"]] if f["lines"] is None else f["lines"]
-    given = {"nbest": f["nbest"], "terms": f["terms"], "split": ""}
-    answers = await call.answers(texts, *pair, **given | preserved)
+    options = {"split": ""} | preserved
+    answers = await call.answers(
+        texts, query, nbest=f["nbest"], terms=f["terms"], **options
+    )
     rows = [
-        {"source": text, "hypotheses": [{"text": each} for each in answer.texts]}
+        {"source": text, "hypotheses": [{"text": t} for t in answer.texts]}
         for text, answer in zip(texts, answers, strict=True)
     ]
-    only = {"text": answers[0].texts[0]} if f["text"] is not None else {}
+    text = {"text": answers[0].texts[0]} if f["text"] is not None else {}
     directions = call.service.engine.directions
     direction = call.label if call.label in directions else None
-    return {"direction": direction, "translations": rows} | only
+    return {"direction": direction, "translations": rows} | text
 
 
-def _set_options(call: Call, lines: list[Line]) -> None:
+def _set_requests(call: Call, lines: list[Line]) -> None:
     f, count = call.fields, len(lines)
-    prefixes = f["prefix"] or [""]
-    of_each = {"prefix": prefixes * count if len(prefixes) == 1 else prefixes}
+    prefixes = f["prefix"] or [None]
+    columns = {"prefix": prefixes * count if len(prefixes) == 1 else prefixes}
     for name in ("must", "must_not"):
         phrases = f[name] or []
-        if any(isinstance(each, list) for each in phrases):
+        if any(isinstance(entry, list) for entry in phrases):
             lists = ([x] if isinstance(x, str) else x for x in phrases)
-            of_each[name] = [tuple(dict.fromkeys(each)) for each in lists]
+            columns[name] = [tuple(dict.fromkeys(entries)) for entries in lists]
         else:
-            of_each[name] = [tuple(dict.fromkeys(phrases))] * count
-    for name, values in of_each.items():
+            columns[name] = [tuple(dict.fromkeys(phrases))] * count
+    for name, values in columns.items():
         if len(values) != count:
-            got = f"{name} is for {len(values)} lines, and there are {count}"
-            raise bad(f"{got}; want one for all, or one for each")
-    drawn = f["samples"], f["seed"]
-    for line, prefix, *phrases in zip(lines, *of_each.values(), strict=True):
-        line.options = Options(f["beam"], f["nbest"], prefix, *phrases, *drawn)
+            problem = f"{name} is for {len(values)} lines, and there are {count}"
+            raise bad(f"{problem}; want one for all, or one for each")
+    for line, prefix, must, must_not in zip(lines, *columns.values(), strict=True):
+        line.request = SearchRequest(
+            nbest=f["nbest"],
+            search={"beam": f["beam"]} if f["beam"] else {},
+            prefix=prefix,
+            must=must,
+            must_not=must_not,
+            samples=f["samples"],
+            seed=f["seed"],
+        )
         if line.direction and re.search("[\r\n]", line.text):
-            line.found = UserError("has a line feed in it; send it as two lines")
+            line.result = UserError("has a line feed in it; send it as two lines")
 
 
 def _row(call: Call, tables: dict[str, Precision | None], line: Line) -> dict[str, Any]:
@@ -131,9 +151,9 @@ def _row(call: Call, tables: dict[str, Precision | None], line: Line) -> dict[st
     if line.sureness is not None:
         sureness = round(line.sureness, 4)
         row["detected"] = {"language": line.language, "confidence": sureness}
-    if isinstance(line.found, UserError):
-        return row | {"error": shortened(str(line.found), MESSAGE)}
-    best = line.found.best
+    if isinstance(line.result, UserError):
+        return row | {"error": shortened(str(line.result), MESSAGE)}
+    best = line.result.best
     # For each of these there is a field `min_...`.
     sure = {"confidence": confidence(best)}
     if best.tokens and (table := tables[line.direction.name]):
@@ -141,15 +161,15 @@ def _row(call: Call, tables: dict[str, Precision | None], line: Line) -> dict[st
     refused = any(sure[name] < (call.fields[f"min_{name}"] or 0.0) for name in sure)
     row["hypotheses"] = [
         {
-            "text": "" if refused else each.text,
-            "score": _finite(each.score),
-            "log_prob": _finite(each.log_prob),
-            "ended": each.ended,
-            "tokens": [] if refused else [*map(int, each.tokens)],
+            "text": "" if refused else hypothesis.text,
+            "score": _finite(hypothesis.score),
+            "log_prob": _finite(hypothesis.log_prob),
+            "ended": hypothesis.ended,
+            "tokens": [] if refused else [*map(int, hypothesis.tokens)],
         }
-        for each in line.found.hypotheses
+        for hypothesis in line.result.hypotheses
     ]
-    row |= sure | {"cut": line.found.cut}
+    row |= sure | {"cut": line.result.cut}
     return row | ({"refused": True} if refused else {})
 
 
@@ -157,9 +177,9 @@ def _details(line: Line) -> dict:
     """Tokens and words; a word's log-probability is the sum of its tokens'."""
     if line.details is None:
         return {}
-    vocabulary, tokens = line.direction.translator.vocabulary, line.found.best.tokens
+    vocabulary, tokens = line.direction.translator.vocabulary, line.result.best.tokens
     score, alignment = line.details.score, line.details.alignment
-    words = vocabulary.words(tokens, line=line.found.best.text)
+    words = vocabulary.words(tokens, line=line.result.best.text)
     sums = [0.0] * len(words.spans)
     for word, log_prob in zip(words.of_token, score.log_probs, strict=True):
         if word >= 0:
@@ -182,21 +202,21 @@ def _finite(number: float) -> float | None:
 async def directions(call: Call) -> dict:
     service, settings = call.service, call.service.settings
     limits = service.engine.limits
-    measured = {name: made.facts for name, (_, made) in service.measured.items()}
+    measured = {name: table.facts for name, (_, table) in service.measured.items()}
     return {
         "directions": [
             {
-                "name": each.name,
-                "source": each.source,
-                "target": each.target,
-                "weights": [member.weights for member in each.translator.members],
+                "name": direction.name,
+                "source": direction.source,
+                "target": direction.target,
+                "weights": [member.weights for member in direction.translator.members],
                 "beams": [*limits.beams],
                 "longest": limits.longest,
                 "phrases": limits.phrases,
                 "samples": limits.samples,
-                "precision": measured.get(each.name),
+                "precision": measured.get(direction.name),
             }
-            for each in service.engine.directions.values()
+            for direction in service.engine.directions.values()
         ],
         "limits": {
             name: getattr(settings, name)
@@ -213,15 +233,14 @@ async def sentences(call: Call) -> dict:
     if importlib.util.find_spec("sentencex") is None:
         message = "this server does not divide lines: sentencex is not installed"
         raise Refusal(501, "no_splitter", message)
-    pair = f["source"], f["target"], f["direction"]
-    lines = await call.lines(f["lines"], *pair)
+    query = DirectionQuery(f["source"], f["target"], f["direction"])
+    lines = await call.lines(f["lines"], query)
     longest = service.engine.limits.longest
 
     def divide(line: Line) -> Generator[None, None, dict]:
         direction = line.direction or next(iter(service.engine.directions.values()))
-        fits = direction.translator.preserving_support.fits
-        ends = [0]
-        fits = partial(fits, longest=longest)
+        support, ends = direction.translator.preserving_support, [0]
+        fits = partial(support.fits, longest=longest)
         for spans in divided(line.text, direction.source, fits):
             ends += (place for span in spans for place in span)
             yield
@@ -252,7 +271,7 @@ async def ready(call: Call) -> dict:
 async def metrics(call: Call) -> Response:
     service, engine = call.service, call.service.engine
     used, computed = engine.rows()
-    now = {
+    values = {
         "queued_lines": ("gauge", "Lines waiting or searched.", engine.queued()),
         "rows_used_total": ("counter", "Rows of batches that had a line.", used),
         "rows_computed_total": ("counter", "Rows of batches, by stride.", computed),
@@ -260,15 +279,15 @@ async def metrics(call: Call) -> Response:
         "ready": ("gauge", "1 once all is compiled.", service.ready),
     }
     kind = "text/plain; version=0.0.4"
-    return PlainTextResponse(service.metrics.text(now), media_type=kind)
+    return PlainTextResponse(service.metrics.text(values), media_type=kind)
 
 
 async def page(call: Call) -> Response:
-    from t2t_jax.tools.serve.page import page as made
+    from t2t_jax.tools.serve.page import page as page_html
 
     policy = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     headers = {"Content-Security-Policy": policy}
-    return Response(made(), media_type="text/html", headers=headers)
+    return Response(page_html(), media_type="text/html", headers=headers)
 
 
 # Fields of what is preserved, and those that do not go with them.
@@ -288,12 +307,14 @@ TRANSLATE = (
 ALL = "Translate lines, with all that is known of each translation"
 LINES = "lines:texts! source target direction"
 SENTENCES = "Divide lines into sentences, and long ones into parts"
-ROWS = (
-    Row("/v1/translate", POST, ALL, translate, error, TRANSLATE, strict=True),
-    Row("/v1/sentences", POST, SENTENCES, sentences, error, LINES, strict=True),
-    Row("/v1/directions", GET, "Directions, limits", directions, error, keyless=True),
-    Row("/health", GET, "The process lives", health, error, keyless=True),
-    Row("/ready", GET, "All is compiled", ready, error, keyless=True),
-    Row("/metrics", GET, "Metrics for Prometheus", metrics, error, keyless=True),
-    Row("/", GET, "A page to translate on", page, error, keyless=True),
+ENDPOINTS = (
+    Endpoint("/v1/translate", POST, ALL, translate, error, TRANSLATE, strict=True),
+    Endpoint("/v1/sentences", POST, SENTENCES, sentences, error, LINES, strict=True),
+    Endpoint(
+        "/v1/directions", GET, "Directions, limits", directions, error, keyless=True
+    ),
+    Endpoint("/health", GET, "The process lives", health, error, keyless=True),
+    Endpoint("/ready", GET, "All is compiled", ready, error, keyless=True),
+    Endpoint("/metrics", GET, "Metrics for Prometheus", metrics, error, keyless=True),
+    Endpoint("/", GET, "A page to translate on", page, error, keyless=True),
 )

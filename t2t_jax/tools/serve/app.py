@@ -38,7 +38,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
 from t2t_jax.tools.serve.engine import Engine, OverloadedError, StoppingError
 from t2t_jax.tools.serve.fields import Refusal, fields
-from t2t_jax.tools.serve.service import Call, Gone, Row, Service
+from t2t_jax.tools.serve.service import Call, Endpoint, Gone, Service
 from t2t_jax.tools.serve.settings import Settings, is_address
 from t2t_jax.tools.serve.turns import LateError
 
@@ -56,7 +56,7 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
     """Builds the application; `application(...).state.service` is its `Service`."""
     service = Service(engine, settings, guesser)
-    errors = {row.path: row.error for row in ROWS}
+    errors = {row.path: row.error for row in ENDPOINTS}
 
     async def unknown(request: Request, error: HTTPException) -> Response:
         """404 and 405, in the form of the path's interface if there is one."""
@@ -81,7 +81,7 @@ def application(engine: Engine, settings: Settings, guesser=None) -> Starlette:
     app = Starlette(
         routes=[
             Route(row.path, _endpoint(service, row), methods=[*row.methods])
-            for row in ROWS
+            for row in ENDPOINTS
         ],
         middleware=middleware,
         exception_handlers={HTTPException: unknown},
@@ -97,7 +97,9 @@ def _error(refusal: Refusal, body: Callable, request_id: str) -> Response:
     return JSONResponse(content, refusal.status, headers=refusal.headers)
 
 
-def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    service: Service, row: Endpoint
+) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         request.state.call = call = Call(request, service, row)
         try:
@@ -117,7 +119,7 @@ def _endpoint(service: Service, row: Row) -> Callable[[Request], Awaitable[Respo
     return answer
 
 
-_OF_PAGES = re.compile("https?:|null")
+_PAGE_ORIGIN = re.compile("https?:|null")
 
 
 def _check_host(request: Request, settings: Settings, probe: bool) -> None:
@@ -136,7 +138,7 @@ def _check_origin(request: Request, settings: Settings) -> None:
     """
     origin = request.headers.get("origin", "")
     if settings.cors == "*" or (
-        origin and (origin == settings.cors or not _OF_PAGES.match(origin))
+        origin and (origin == settings.cors or not _PAGE_ORIGIN.match(origin))
     ):
         return
     # Forms and scripts have an origin. Images and links have none: browsers say whose
@@ -145,8 +147,9 @@ def _check_origin(request: Request, settings: Settings) -> None:
     opened = request.scope["path"] == "/" and (
         request.headers.get("sec-fetch-mode") == "navigate"
     )
-    own = not origin or settings.owns(origin, request.headers.get("host", ""))
-    if not own or (not origin and site in ("cross-site", "same-site") and not opened):
+    host = request.headers.get("host", "")
+    foreign = site in ("cross-site", "same-site") and not opened
+    if not settings.owns(origin, host) if origin else foreign:
         message = "pages of this Origin may not ask; one may with --cors=ORIGIN"
         raise Refusal(403, "wrong_origin", message)
 
@@ -158,23 +161,25 @@ async def _while_there(call: Call, answer: Awaitable[Any]) -> Any:
       Gone, LateError: then.
     """
 
-    async def gone() -> None:
+    async def disconnected() -> None:
         while (await call.request.receive())["type"] != "http.disconnect":
             pass
 
-    both = work, left = asyncio.ensure_future(answer), asyncio.ensure_future(gone())
+    work = asyncio.ensure_future(answer)
+    leaving = asyncio.ensure_future(disconnected())
     seconds = max(0, call.deadline - time.monotonic())
     try:
-        first = asyncio.FIRST_COMPLETED
-        await asyncio.wait(both, timeout=seconds, return_when=first)
+        await asyncio.wait(
+            {work, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
         if work.done():
             return work.result()
-        raise Gone if left.done() else LateError("the time of a request is over")
+        raise Gone if leaving.done() else LateError("the time of a request is over")
     finally:
         work.cancel()
-        left.cancel()
+        leaving.cancel()
         # Cancelled lines leave the queue before the request is counted as answered.
-        await asyncio.gather(*both, return_exceptions=True)
+        await asyncio.gather(work, leaving, return_exceptions=True)
 
 
 # Errors of the engine: the status, and a code for programs.
@@ -215,10 +220,10 @@ class _Log:
 
     async def __call__(self, scope, receive, send) -> None:
         begun, status = time.monotonic(), GONE
-        given = Headers(scope=scope).get("x-request-id", "")
-        own = re.fullmatch("[A-Za-z0-9._-]{1,64}", given)
+        client_id = Headers(scope=scope).get("x-request-id", "")
+        is_valid = re.fullmatch("[A-Za-z0-9._-]{1,64}", client_id)
         state = scope.setdefault("state", {})
-        state["id"] = given if own else secrets.token_hex(8)
+        state["id"] = client_id if is_valid else secrets.token_hex(8)
         # Clients join HOST/ and /translate, or end a path in a slash.
         scope["path"] = "/" + re.sub("/+", "/", scope["path"]).strip("/")
 
@@ -252,34 +257,34 @@ def _address(client: Sequence | None) -> str:
     return client[0] if client else "-"
 
 
-def _say(address: str, what: str) -> None:
+def _say(address: str, message: str) -> None:
     """Prints a line of the log, with the time and the client's address."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    say(f"{now} {address} {what}")
+    timestamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    say(f"{timestamp} {address} {message}")
 
 
 async def _spec(call: Call) -> dict:
     """OpenAPI 3.1 of all rows."""
     paths: dict[str, dict] = {}
     keyed = [{"bearer": []}] if call.service.settings.keys else []
-    for row in ROWS:
+    for row in ENDPOINTS:
         declared = fields(row.fields)
         schemas = {name: field.schema for name, field in declared.items()}
         needed = [name for name, field in declared.items() if field.needed]
         schema = {"type": "object", "properties": schemas}
         schema |= {"required": needed} if needed else {}
         parameters = [
-            {"name": name, "in": "query", "required": name in needed, "schema": each}
-            for name, each in schemas.items()
+            {"name": name, "in": "query", "required": name in needed, "schema": field}
+            for name, field in schemas.items()
         ]
         # In JSON, null is as if the field were not there.
         or_null = {
-            name: each if name in needed else {"anyOf": [each, {"type": "null"}]}
-            for name, each in schemas.items()
+            name: field if name in needed else {"anyOf": [field, {"type": "null"}]}
+            for name, field in schemas.items()
         }
-        of_kinds = {kind: {"schema": schema} for kind in FORMS}
-        of_kinds["application/json"] = {"schema": schema | {"properties": or_null}}
-        sent = {"required": bool(needed), "content": of_kinds}
+        contents = {kind: {"schema": schema} for kind in FORMS}
+        contents["application/json"] = {"schema": schema | {"properties": or_null}}
+        sent = {"required": bool(needed), "content": contents}
         error = _schema_of(row.error(Refusal(400, "code", "message"), "id"))
         failed = {"content": {"application/json": {"schema": error}}}
         responses = {
@@ -309,16 +314,16 @@ async def _spec(call: Call) -> dict:
 def _schema_of(sample: Any) -> dict:
     """JSON Schema of values with the shape of this one; all keys are required."""
     if isinstance(sample, dict):
-        each = {name: _schema_of(value) for name, value in sample.items()}
-        return {"type": "object", "properties": each, "required": [*sample]}
+        properties = {name: _schema_of(value) for name, value in sample.items()}
+        return {"type": "object", "properties": properties, "required": [*sample]}
     if isinstance(sample, list):
         return {"type": "array", "items": _schema_of(sample[0])}
     kinds = {str: "string", int: "integer"}
     return {"type": kinds[type(sample)]} if type(sample) in kinds else {}
 
 
-SPEC = Row("/spec", api.GET, "This page", _spec, api.error, keyless=True)
-ROWS = (*api.ROWS, *interfaces.ROWS, SPEC)
+SPEC = Endpoint("/spec", api.GET, "This page", _spec, api.error, keyless=True)
+ENDPOINTS = (*api.ENDPOINTS, *interfaces.ENDPOINTS, SPEC)
 
 
 # ------------------------------------------------------------------------------ serving
@@ -331,7 +336,7 @@ class _Connection(H11Protocol):
     `CONNECTIONS`, one without a request ends, the oldest of the address with the most.
     """
 
-    told = -1.0  # when a line about this was last in the log
+    last_report = -1.0  # when a line about this was last in the log
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
@@ -347,13 +352,13 @@ class _Connection(H11Protocol):
         self.handle_events()
 
     def _make_room(self) -> None:
-        of_address = Counter(each.address for each in self.connections)
+        counts = Counter(connection.address for connection in self.connections)
         idle = (c for c in self.connections if not c.cycle or c.cycle.response_complete)
-        ended = max(idle, key=lambda c: (of_address[c.address], -c.begun))
+        ended = max(idle, key=lambda c: (counts[c.address], -c.begun))
         self.connections.discard(ended)  # now, as more may come before it is closed
         ended.transport.close()
-        if self.begun > _Connection.told + 1:
-            _Connection.told = self.begun
+        if self.begun > _Connection.last_report + 1:
+            _Connection.last_report = self.begun
             _say(ended.address, f"over {CONNECTIONS} connections: ends those that idle")
 
     def send_400_response(self, msg: str) -> None:
@@ -384,7 +389,7 @@ async def serve(
     reload: Callable[[], None],
     proxies: str | None = None,
     read_again: Callable[[Settings], Settings] = lambda settings: settings,
-    asked: Sequence[int] = (),
+    reload_requested: Sequence[int] = (),
 ) -> None:
     """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
 
@@ -417,7 +422,7 @@ async def serve(
     )
     server, loop = _Server(config), asyncio.get_running_loop()
     reloading: list[asyncio.Task] = []  # the last one
-    again = asyncio.Event()  # a reload is asked for
+    reload_event = asyncio.Event()
 
     async def then_measure(work: Callable, *arguments) -> None:
         await asyncio.to_thread(work, *arguments)
@@ -434,14 +439,14 @@ async def serve(
 
     async def reload_while_asked() -> None:
         await asyncio.wait({warming})
-        while again.is_set() and service.ready and not service.stopping:
-            again.clear()
+        while reload_event.is_set() and service.ready and not service.stopping:
+            reload_event.clear()
             # In the loop's thread: what it does without `await` sees one of the two.
             service.settings = await asyncio.to_thread(read_again, service.settings)
             await then_measure(reload)
 
     def reload_once() -> None:
-        again.set()
+        reload_event.set()
         if not reloading or reloading[0].done():  # one at a time
             reloading[:] = [asyncio.create_task(reload_while_asked())]
 
@@ -450,7 +455,7 @@ async def serve(
     warm_up = then_measure(service.engine.warm_up, service.report)
     warming = asyncio.create_task(warm_up)
     loop.add_signal_handler(signal.SIGHUP, reload_once)
-    if asked:
+    if reload_requested:
         reload_once()
     serving = asyncio.create_task(server.serve([listener]))
     await asyncio.wait({warming, serving}, return_when=asyncio.FIRST_COMPLETED)

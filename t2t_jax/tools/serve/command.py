@@ -130,15 +130,15 @@ def main(_):
         bytes=args.max_bytes,
         seconds=args.max_seconds,
         keys=() if args.api_keys is None else read_keys(args.api_keys),
-        terms={each.name: each for each in terms},
+        terms={glossary.name: glossary for glossary in terms},
         dev=dict(_dev(value, models) for value in args.dev),
         min_served=args.min_served,
         good_chrf=args.good_chrf,
         split=args.split if divided else "",
     )
     listener = listen(args.host, args.port)
-    asked: list[int] = []  # to reload; it waits until there is something
-    signal.signal(signal.SIGHUP, lambda number, _: asked.append(number))
+    hangups: list[int] = []  # to reload; it waits until there is something
+    signal.signal(signal.SIGHUP, lambda number, _: hangups.append(number))
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.serve.app import application, serve
@@ -159,32 +159,41 @@ def main(_):
             with _or_say(f"{name}: goes on with the parameters it has"):
                 engine.reload(name, load(name))
 
-    def read_again(now: Settings) -> Settings:
+    def read_again(settings: Settings) -> Settings:
         if args.api_keys is not None:
             with _or_say("goes on with the keys it has"):
-                now = dataclasses.replace(now, keys=read_keys(args.api_keys))
+                keys = read_keys(args.api_keys)
+                settings = dataclasses.replace(settings, keys=keys)
         for value in args.terms:
             with _or_say("goes on with the terms it has"):
-                terms = _terms(value, models)
-                now = dataclasses.replace(now, terms={**now.terms, terms.name: terms})
-        return now
+                glossary = _terms(value, models)
+                terms = {**settings.terms, glossary.name: glossary}
+                settings = dataclasses.replace(settings, terms=terms)
+        return settings
 
-    sizes = args.longest, args.phrases, args.states, args.queue
-    limits = Limits(beams, *sizes, args.samples, sampling)
+    limits = Limits(
+        beams=beams,
+        longest=args.longest,
+        phrases=args.phrases,
+        states=args.states,
+        queue=args.queue,
+        samples=args.samples,
+        sampling=sampling,
+    )
     engine = Engine({name: load(name) for name in models}, limits)
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
     app = application(engine, settings)
-    asyncio.run(serve(app, listener, reload, args.proxies, read_again, asked))
+    asyncio.run(serve(app, listener, reload, args.proxies, read_again, hangups))
 
 
 @contextlib.contextmanager
-def _or_say(what: str) -> Iterator[None]:
+def _or_say(message: str) -> Iterator[None]:
     """Prints a line with an error in place of raising it: a server goes on."""
     try:
         yield
     except Exception as e:  # whatever a damaged file, or a lack of memory, raises
-        say(f"{what}: {first_line(e)}")
+        say(f"{message}: {first_line(e)}")
 
 
 def _models(args: flags.FlagValues) -> dict[str, list[str]]:
@@ -200,10 +209,11 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
         if not listed:
             raise UserError(f"--workdir={args.workdir} names no workdir")
         configs = [Workdir(place).config() for place in listed]
-        data, most = configs[0].data, min(each.decode.max_source for each in configs)
-        if args["longest"].present and args.longest > most:
+        data = configs[0].data
+        limit = min(config.decode.max_source for config in configs)
+        if args["longest"].present and args.longest > limit:
             raise UserError(
-                f"--longest={args.longest}: {listed[0]} reads at most {most} tokens "
+                f"--longest={args.longest}: {listed[0]} reads at most {limit} tokens "
                 "(config.decode.max_source)"
             )
         name = name or f"{data.source}-{data.target}"
@@ -256,8 +266,8 @@ def _dev(value: str, models: dict) -> tuple[str, list[Pair]]:
 def _direction(flag: str, name: str, models: dict) -> str:
     """Checks the name of a direction; the first, if none is named."""
     if name and name not in models:
-        known = ", ".join(models)
-        raise UserError(f"{flag}: no direction {name!r}; there are: {known}")
+        names = ", ".join(models)
+        raise UserError(f"{flag}: no direction {name!r}; there are: {names}")
     return name or next(iter(models))
 
 

@@ -54,8 +54,7 @@ from t2t_jax.decoding.constraints import (
 from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
-from t2t_jax.decoding.search_options import SamplingOptions
-from t2t_jax.decoding.searcher import Request
+from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.parts import chunks
@@ -66,29 +65,6 @@ from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
 from t2t_jax.tools.serve.turns import LateError, Turns
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What the answer to a line depends on besides its text.
-
-    Attributes:
-      beam: one of `Engine.limits.beams`; None: the first of them.
-      nbest: hypotheses to return, at most the beam.
-      prefix: the text that the translation begins with.
-      must, must_not: phrases that it contains, or does not contain.
-      samples: the first so many of `Limits.samples` that are drawn at random, in place
-        of a search; 0: search.
-      seed: of the samples.
-    """
-
-    beam: int | None = None
-    nbest: int = 1
-    prefix: str = ""
-    must: tuple[str, ...] = ()
-    must_not: tuple[str, ...] = ()
-    samples: int = 0
-    seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,11 +236,11 @@ class _Lane(Bucket):
         in the queue wait for others while many are being searched.
         """
         now = time.monotonic()
-        counts = {place: count_lines(batch) for place, batch in self.parked.items()}
+        counts = {p: count_lines(batch) for p, batch in self.parked.items()}
         in_threads = len(self.searched) - sum(counts.values())
         if self.queue and may_begin:
             counts[NEW] = min(len(self.queue), self.rows * self.mesh.size)
-        self._since = {place: self._since.get(place, now) for place in counts}
+        self._since = {p: self._since.get(p, now) for p in counts}
         ranks = {p: n + (now - self._since[p]) / self.stride for p, n in counts.items()}
         if ranks.get(NEW, in_threads) < in_threads / 2:
             del ranks[NEW]
@@ -290,10 +266,10 @@ class _Lane(Bucket):
         lines = self._lines(rows * devices)
         return Group(lines, self.bucket, rows, devices) if lines else None
 
-    def _lines(self, most: int) -> list[int]:
+    def _lines(self, count: int) -> list[int]:
         """Takes lines from the queue."""
-        taken = []
-        while self.queue and len(taken) < most:
+        numbers = []
+        while self.queue and len(numbers) < count:
             line = self.queue.pop()
             if line.call.dropped:
                 continue
@@ -305,8 +281,8 @@ class _Lane(Bucket):
                 line.states = states
             number = next(self._numbers)
             self.searched[number] = line
-            taken.append(number)
-        return taken
+            numbers.append(number)
+        return numbers
 
     def block(self, group: Group, lines: Sequence[_Line] | None = None) -> Block:
         """Builds the arrays of a group's lines, those that are searched by default."""
@@ -314,15 +290,16 @@ class _Lane(Bucket):
             lines = [self.searched[number] for number in group.lines]
         rules = None
         if self.table is not None:
-            of_lines = [(line.constraints.prefix, line.states) for line in lines]
-            rules = self.table.rows(of_lines, group.shape[0], self.max_length)
+            line_starts = [(line.constraints.prefix, line.states) for line in lines]
+            rules = self.table.rows(line_starts, group.shape[0], self.max_length)
         sources, seeds = zip(*((line.source, line.seed) for line in lines), strict=True)
         return block_of(group, sources, rules, self.decode, seeds)
 
     def park_or_merge(self, batch: Batch) -> Batch | None:
         """As a `Bucket`; a batch of few rows goes on by itself."""
-        few = len(batch.line_b) < self.rows * self.mesh.size
-        return batch if few else super().park_or_merge(batch)
+        if len(batch.line_b) < self.rows * self.mesh.size:
+            return batch
+        return super().park_or_merge(batch)
 
     def advance(self, batch: Batch) -> tuple[Batch, Finished | None]:
         """Advances a batch, without the lines that nobody waits for any more.
@@ -363,8 +340,8 @@ class _Lane(Bucket):
         # Several texts that differ are chosen from all that were found.
         counts = [line.samples or (1 if line.nbest == 1 else None) for line in lines]
         texts = to_text(result, self.vocabulary, counts)
-        for line, found in zip(lines, texts, strict=True):
-            translation = Translation(line.text, found, line.source.cut)
+        for line, hypotheses in zip(lines, texts, strict=True):
+            translation = Translation(line.text, hypotheses, line.source.cut)
             if not line.samples:
                 translation = translation.distinct(line.nbest)
             line.call.set(line.index, translation)
@@ -388,14 +365,14 @@ class _Lane(Bucket):
     def compile(self) -> None:
         """Compiles all programs; adds smaller sizes that do not change a bit."""
         expected = self._try(self.rows)
-        few = FEW if self.bucket == SHORTEST and self.table is None else FEW[:1]
-        for rows in few if on_one_cpu(self.search) else ():
+        sizes = FEW if self.bucket == SHORTEST and self.table is None else FEW[:1]
+        for rows in sizes if on_one_cpu(self.search) else ():
             results = self._try(rows)
-            if all(
-                np.array_equal(one, other)
-                for number in results
-                for one, other in zip(expected[number], results[number], strict=True)
-            ):
+            same_bits = all(
+                all(map(np.array_equal, expected[number], arrays))
+                for number, arrays in results.items()
+            )
+            if same_bits:
                 self.sizes = sorted({*self.sizes, rows})
 
     def _try(self, rows: int) -> dict[int, tuple[np.ndarray, ...]]:
@@ -407,20 +384,20 @@ class _Lane(Bucket):
         results = {}
         group = Group([*range(rows)], self.bucket, rows, self.mesh.size)
         lines = [_Line("", self._made_up(row), Constraints(), 1) for row in range(rows)]
-        one, other = (self.begin(group, self.block(group, lines)) for _ in range(2))
-        nothing_b = np.full(len(one.line_b), -1, np.int32)
+        batch, other = (self.begin(group, self.block(group, lines)) for _ in range(2))
+        nothing_b = np.full(len(batch.line_b), -1, np.int32)
         for _ in range(0, self.max_length, STRIDE):
-            one, finished = Bucket.advance(self, one)
+            batch, finished = Bucket.advance(self, batch)
             if finished:
                 results |= zip(finished[0], zip(*finished[1], strict=True), strict=True)
             if rows == self.rows:
                 other, _ = Bucket.advance(self, other)
-                states = one.state, other.state
-                state = self.once(merge_rows, *states, nothing_b, mesh=self.mesh)
-                one = one._replace(state=state)
+                state = self.once(
+                    merge_rows, batch.state, other.state, nothing_b, mesh=self.mesh
+                )
                 # A merged one is advanced, and merged, as one that was not. Both have
                 # the same lines.
-                one, other = other, one
+                batch, other = other, batch._replace(state=state)
         return results
 
     def _made_up(self, row: int) -> Source:
@@ -505,31 +482,34 @@ class Engine:
         searches = {
             (beam, count): translator.beam_search(count, beam=beam)
             for beam in limits.beams
-            for count in sorted({_found(nbest, beam, config) for nbest in (1, beam)})
+            for count in {
+                _compiled_count(nbest, beam, config): 0 for nbest in (1, beam)
+            }
         }
-        if limits.samples:
-            drawn = translator.sampling(limits.samples, limits.sampling)
-            searches[0, limits.samples] = drawn
+        if count := limits.samples:
+            searches[0, count] = translator.sampling(count, limits.sampling)
         for (program, search), bucket in itertools.product(searches.items(), buckets):
-            for own in (None, table) if limits.phrases else (None,):
-                lane = _Lane(search, bucket, config.decode, vocabulary, own, self._lock)
+            for rules in (None, table) if limits.phrases else (None,):
+                lane = _Lane(
+                    search, bucket, config.decode, vocabulary, rules, self._lock
+                )
                 self._lanes.append(lane)
-                self._lane_of[name, *program, own is not None, bucket] = lane
+                self._lane_of[name, *program, rules is not None, bucket] = lane
 
     def _check_memory(self) -> None:
         """Raises UserError if parameters and batches do not fit into a device."""
-        of_batch = parameters = 0.0
+        batch_bytes = parameters = 0.0
         for lane in self._lanes:
             a, b = lane.search.memory(lane.rows, lane.bucket, lane.max_length)
             n = lane.search.algorithm.rows
-            of_batch = max(of_batch, a * n + b * n**2)
+            batch_bytes = max(batch_bytes, a * n + b * n**2)
         for direction in self.directions.values():
             translator = direction.translator
-            of_members = [member.parameters for member in translator.members]
+            stored = [member.parameters for member in translator.members]
             # Searches on a CPU have copies of some of them.
-            leaves = jax.tree.leaves((of_members, translator.search_parameters))
+            leaves = jax.tree.leaves((stored, translator.search_parameters))
             parameters += tree_bytes({id(leaf): leaf for leaf in leaves})
-        needed = parameters + self._batches * of_batch
+        needed = parameters + self._batches * batch_bytes
         limit = device_memory(self._lanes[0].mesh.local_devices[0])
         if needed > limit:
             models, batches, has = (
@@ -554,17 +534,17 @@ class Engine:
         try:
             compiling = [pool.submit(lane.compile) for lane in self._lanes]
             report(f"compiled 0 of {len(compiling)} searches")
-            for done, future in enumerate(as_completed(compiling), 1):
+            for count, future in enumerate(as_completed(compiling), 1):
                 future.result()
                 report(
-                    f"compiled {done} of {len(compiling)} searches "
+                    f"compiled {count} of {len(compiling)} searches "
                     f"({time.monotonic() - began:.0f} s)"
                 )
         finally:
             pool.shutdown(cancel_futures=True)
         for direction in self.directions.values():
             self._compile_details(direction.translator)
-        _pass_over_what_stays()
+        _freeze_live_objects()
         self._compiled_before, self.ready = _compiled, True
         for number in range(self._workers):
             thread = threading.Thread(target=self._work, name=f"search-{number}")
@@ -594,14 +574,14 @@ class Engine:
         """Begins and advances batches, until the engine is closed and all is done."""
         while True:
             with self._changed:
-                while (taken := self._take()) is None:
+                while (work := self._take()) is None:
                     if self._closing and not self._busy():
                         self._changed.notify_all()
                         return
                     # Lines that wait for more of them do so for a time.
                     waiting = any(lane.queue for lane in self._lanes)
                     self._changed.wait(0.02 if waiting else None)
-            lane, task = taken
+            lane, task = work
             name = threading.current_thread().name
             self._advanced[name] = began = time.monotonic()
             finished = 0
@@ -643,7 +623,7 @@ class Engine:
             for lane in self._lanes
             for place, rank in lane.ranks(alive < self._batches).items()
         ]
-        for _, lane, place in sorted(ranked, key=lambda each: -each[0]):
+        for _, lane, place in sorted(ranked, key=lambda item: -item[0]):
             if task := lane.take(place):
                 return lane, task
         return None
@@ -715,7 +695,7 @@ class Engine:
         self,
         direction: str,
         lines: Sequence[str],
-        options: Sequence[Options],
+        requests: Sequence[SearchRequest],
         *,
         client: str,
         deadline: float,
@@ -726,7 +706,8 @@ class Engine:
         If the task is cancelled, its lines leave the queue and the batches.
 
         Args:
-          options: of each line.
+          requests: of each line. Of their `search`, `beam` is read: one of
+            `Limits.beams`, the first of them by default.
           client: lines of all clients take turns, and so do the calls of a client.
           deadline: of `time.monotonic()`.
           checked: as for `expected`.
@@ -735,7 +716,7 @@ class Engine:
           LateError, or as `expected`: for all lines together.
         """
         with self.expected(client, len(lines), deadline, checked) as call:
-            encoding = self._enqueue(direction, lines, options, call)
+            encoding = self._enqueue(direction, lines, requests, call)
             await self.turns.run(encoding, client, deadline)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -754,15 +735,15 @@ class Engine:
         self,
         direction: str,
         lines: Sequence[str],
-        options: Sequence[Options],
+        requests: Sequence[SearchRequest],
         call: _Call,
     ) -> Iterator[None]:
         """Encodes lines, one a step, and puts them into the queues of their lanes."""
         translator = self.directions[direction].translator
         ready = []
-        for index, (line, of_line) in enumerate(zip(lines, options, strict=True)):
+        for index, (text, request) in enumerate(zip(lines, requests, strict=True)):
             try:
-                ready.append((self._place(direction, translator, line, of_line), index))
+                ready.append((self._place(direction, translator, text, request), index))
             except UserError as error:
                 call.set(index, error)
             yield
@@ -778,38 +759,34 @@ class Engine:
             self._changed.notify_all()
 
     def _place(
-        self, direction: str, translator: Translator, text: str, options: Options
+        self, direction: str, translator: Translator, text: str, request: SearchRequest
     ) -> tuple[tuple | None, _Line]:
         """Encodes a line; returns the key of its lane, None for a blank one, and it."""
         limits, decode = self.limits, translator.config.decode
-        beam, count = options.beam or limits.beams[0], options.samples
+        requested_beam, count = request.search.get("beam"), request.samples
+        beam = requested_beam or limits.beams[0]
         if count > limits.samples:
             raise UserError(
                 f"samples={count}; this server has {limits.samples} (--samples=N)"
             )
-        if count and (options.beam or options.nbest > 1 or options.must):
+        if count and (requested_beam or request.nbest > 1 or request.must):
             raise UserError("samples: want them without beam, nbest and must")
         if beam not in limits.beams:
             raise UserError(
                 f"beam={beam}; this server has {', '.join(map(str, limits.beams))}"
             )
-        if not 1 <= options.nbest <= beam:
-            raise UserError(f"nbest={options.nbest}; want 1 to {beam}, the beam")
-        if options.must or options.must_not:
+        if not 1 <= request.nbest <= beam:
+            raise UserError(f"nbest={request.nbest}; want 1 to {beam}, the beam")
+        if request.must or request.must_not:
             if not limits.phrases:
                 raise UserError(NO_CONSTRAINTS)
             self._tables[direction].check(
-                *phrases_for_each(options.must, 1, "must"),
-                *phrases_for_each(options.must_not, 1, "must_not"),
+                *phrases_for_each(request.must, 1, "must"),
+                *phrases_for_each(request.must_not, 1, "must_not"),
             )
-        request = Request(
-            prefix=options.prefix or None,
-            must=list(options.must),
-            must_not=list(options.must_not),
-            warn=False,
-        )
+        request = dataclasses.replace(request, warn=False)
         (source,), (constraints,) = translator.encode([text], request)
-        line = _Line(text, source, constraints, options.nbest, count, options.seed)
+        line = _Line(text, source, constraints, request.nbest, count, request.seed)
         if not source.ids:
             return None, line
         if len(source.ids) > limits.longest:
@@ -822,9 +799,9 @@ class Engine:
             if not limits.phrases:
                 raise UserError(NO_CONSTRAINTS)
             line.automata = self._tables[direction].automata(constraints)
-        if decode.stop == "first" and options.nbest not in (1, beam):
-            raise UserError(f"{options.nbest} translations; want 1 or {beam}, the beam")
-        program = beam, _found(options.nbest, beam, translator.config)
+        if decode.stop == "first" and request.nbest not in (1, beam):
+            raise UserError(f"{request.nbest} translations; want 1 or {beam}, the beam")
+        program = beam, _compiled_count(request.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))
         return (direction, *program, constrained, bucket), line
@@ -838,16 +815,16 @@ class Engine:
           OverloadedError: for all lines together.
           UserError: there are more than the queue ever has.
         """
-        if count > (most := self.limits.queue):
-            raise UserError(f"{count:,} lines or sentences; want at most {most:,}")
+        if count > (limit := self.limits.queue):
+            raise UserError(f"{count:,} lines or sentences; want at most {limit:,}")
         with self._lock:
             load, rate = self._load(), self._rate()
-        own = load.pop(client, 0) + count
-        ahead = sum(min(each, own) for each in load.values())
-        waiting = sum(load.values()) + own - count
-        late = (ahead + own) / rate - (deadline - time.monotonic()) if rate else 0.0
-        unknown = not rate and own > max(count, UNKNOWN)
-        full = waiting + count > most
+        total = load.pop(client, 0) + count  # of this client
+        ahead = sum(min(lines, total) for lines in load.values())
+        waiting = sum(load.values()) + total - count
+        late = (ahead + total) / rate - (deadline - time.monotonic()) if rate else 0.0
+        unknown = not rate and total > max(count, UNKNOWN)
+        full = waiting + count > limit
         if unknown or full or (waiting and late > 0):
             raise OverloadedError(max(1.0, late, waiting / rate if rate else 1.0))
 
@@ -873,17 +850,17 @@ class Engine:
         translator = self.directions[direction].translator
 
         def steps() -> Generator[None, None, list[Details]]:
-            made = [Details(Score((), (), 0.0), Alignment(()))] * len(pairs)
-            rows = [row for row, (_, of) in enumerate(pairs) if of.best.tokens]
-            for some in chunks(rows, PAIRS):
-                given = [pairs[row] for row in some]
-                encoded = translator.reader(1, warn=False).pairs(given)
-                texts = [(source, of.best.text) for source, of in given]
-                found = self._score_and_align(translator, encoded, texts)
-                for row, details in zip(some, found, strict=True):
-                    made[row] = details
+            details = [Details(Score((), (), 0.0), Alignment(()))] * len(pairs)
+            searched = (row for row, (_, t) in enumerate(pairs) if t.best.tokens)
+            for rows in chunks(searched, PAIRS):
+                chunk = [pairs[row] for row in rows]
+                encoded = translator.reader(1, warn=False).pairs(chunk)
+                texts = [(source, t.best.text) for source, t in chunk]
+                results = self._score_and_align(translator, encoded, texts)
+                for row, result in zip(rows, results, strict=True):
+                    details[row] = result
                 yield
-            return made
+            return details
 
         return await self.turns.run(steps(), client, deadline)
 
@@ -900,8 +877,8 @@ class Engine:
 
         def steps() -> Generator[None, None, list[Aligned]]:
             aligned = []
-            for some in chunks(pairs, PAIRS):
-                aligned += translator.align_units(some)
+            for chunk in chunks(pairs, PAIRS):
+                aligned += translator.align_units(chunk)
                 yield
             return aligned
 
@@ -913,12 +890,12 @@ class Engine:
         """The details of encoded pairs, and of their texts."""
         if not pairs:
             return []
-        members, decode = translator.members, translator.config.decode
-        of_pairs = translator.vocabulary, members, pairs
-        scores = scoring.score(*of_pairs, decode.alpha, decode.penalty)
+        vocabulary, members = translator.vocabulary, translator.members
+        decode = translator.config.decode
+        scores = scoring.score(vocabulary, members, pairs, decode.alpha, decode.penalty)
         links = [None] * len(pairs)
         if all(member.model.cross_layers for member in members):
-            links = alignment.align(*of_pairs, texts)
+            links = alignment.align(vocabulary, members, pairs, texts)
         return [*map(Details, scores, links)]
 
     async def close(self) -> None:
@@ -940,8 +917,8 @@ class Engine:
         """
         old = self.directions[direction].translator
         kinds = [
-            (each.vocabulary.model, [member.config.model for member in each.members])
-            for each in (old, translator)
+            (t.vocabulary.model, [member.config.model for member in t.members])
+            for t in (old, translator)
         ]
         if kinds[0] != kinds[1]:
             raise UserError(
@@ -960,7 +937,7 @@ class Engine:
                     fresh.counts = lane.counts
                     self._lanes.append(fresh)
             self._remove_retired()
-        _pass_over_what_stays()
+        _freeze_live_objects()
 
     def _remove_retired(self) -> None:
         """Removes lanes of old parameters that have no line any more."""
@@ -971,8 +948,8 @@ class Engine:
                     self._lanes.remove(lane)
 
 
-def _pass_over_what_stays() -> None:
-    """Lets garbage collections pass over all objects that are there now.
+def _freeze_live_objects() -> None:
+    """Exempts all objects that exist now from garbage collections.
 
     A request of 300,000 empty lists sets off several, which stop all threads: for a
     second with the objects of JAX, for a tenth without.
@@ -982,8 +959,8 @@ def _pass_over_what_stays() -> None:
     gc.freeze()
 
 
-def _found(nbest: int, beam: int, config: Config) -> int:
-    """The hypotheses that the program finds of which `nbest` are wanted.
+def _compiled_count(nbest: int, beam: int, config: Config) -> int:
+    """How many hypotheses the compiled search returns to answer a request for `nbest`.
 
     The best of all of a beam are those of a smaller `nbest`, if no search ends at its
     first ones (`search/beam.py`), and finding all takes about as long as finding one.

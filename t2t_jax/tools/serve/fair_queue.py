@@ -30,7 +30,7 @@ class FairQueue(Generic[Item]):
 
     def next(self, passed_over: Container[str] = ()) -> str | None:
         """The client whose turn it is, of those that are not passed over."""
-        return next((each for each in self._clients if each not in passed_over), None)
+        return next((name for name in self._clients if name not in passed_over), None)
 
     def pop(self, client: str | None = None) -> Item:
         """Takes the next item, of a client; it and the call are last in line then."""

@@ -58,7 +58,7 @@ def _phrases(value) -> list[str | list[str]]:
 
 
 def _names(value) -> list[str]:
-    return [name for each in _texts(value) for name in each.split(",") if name]
+    return [name for text in _texts(value) for name in text.split(",") if name]
 
 
 def _count(value) -> int:
@@ -116,24 +116,24 @@ class Field(NamedTuple):
         if self.kind == "objects":
             return 0, 0
         if self.kind == "phrases":  # of each line
-            more = [x for each in texts if isinstance(each, list) for x in each]
-            texts = [*texts, *more]
+            listed = [x for entry in texts if isinstance(entry, list) for x in entry]
+            texts = [*texts, *listed]
         entries = len(texts)
         if self.kind in ("phrases", "names"):  # those of all lines count once
             texts = {text for text in texts if isinstance(text, str)}
         return entries, sum(len(text) for text in texts if isinstance(text, str))
 
     def read(self, name: str, given: Mapping[str, Any]) -> Any:
-        read, wanted, _ = KINDS[self.kind]
+        read, expected, _ = KINDS[self.kind]
         value = given.get(name)
         if value is None and self.needed:
-            raise bad(f"{name} is missing; want {wanted}")
+            raise bad(f"{name} is missing; want {expected}")
         try:
             return self.default if value is None else read(value)
         except UserError as e:
             raise bad(f"{name}: {e}") from None
         except (ArithmeticError, LookupError, TypeError, ValueError):
-            raise bad(f"{name} is a {type(value).__name__}; want {wanted}") from None
+            raise bad(f"{name} is a {type(value).__name__}; want {expected}") from None
 
     @property
     def schema(self) -> dict:
@@ -146,9 +146,9 @@ class Field(NamedTuple):
 def fields(declared: str) -> dict[str, Field]:
     """Parses the declaration of fields, as the head of this file has it."""
     parsed = {}
-    for each in declared.split():
-        words = re.fullmatch(r"(\w+)(?::(\w+))?(!?)(?:=(\w+))?", each)
-        name, kind, needed, default = words.groups()
+    for word in declared.split():
+        match = re.fullmatch(r"(\w+)(?::(\w+))?(!?)(?:=(\w+))?", word)
+        name, kind, needed, default = match.groups()
         kind = kind or "text"
         value = None if default is None else KINDS[kind][0](default)
         parsed[name] = Field(kind, bool(needed), value)
@@ -226,15 +226,15 @@ def _decoded(body: bytes, headers: Mapping[str, str]) -> str:
     return body.decode("utf-8-sig")
 
 
-async def read_body(request: Request, most: int) -> bytes:
+async def read_body(request: Request, limit: int) -> bytes:
     """Reads a body of at most `most` bytes."""
     length = request.headers.get("content-length", "0")
     body = bytearray()
-    if not length.isdecimal() or int(length) <= most:
+    if not length.isdecimal() or int(length) <= limit:
         async for chunk in request.stream():  # chunked bodies do not give a length
             body += chunk
-            if len(body) > most:
+            if len(body) > limit:
                 break
         else:
             return bytes(body)
-    raise Refusal(413, "too_large", f"the body has more than {most:,} bytes")
+    raise Refusal(413, "too_large", f"the body has more than {limit:,} bytes")

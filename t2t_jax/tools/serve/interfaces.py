@@ -1,8 +1,8 @@
 """Interfaces of other translation servers, so that their clients work unchanged.
 
-`ROWS` is the table: a line for each path. A function maps a client's fields onto
-`Call.answers` and its answers onto the client's body, and beside it stands the body
-of the client's errors. docs/serving.md says which clients they are of.
+`ENDPOINTS` is the table: a line for each path. A function maps a client's fields onto
+`Call.answers` and its answers onto the client's body; another one makes the body of
+the client's errors. docs/serving.md says which clients they are of.
 """
 
 import datetime
@@ -16,7 +16,7 @@ from t2t_jax.io.errors import did_you_mean
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.fields import Refusal, bad
-from t2t_jax.tools.serve.service import Call, Line, Row, steps
+from t2t_jax.tools.serve.service import Call, DirectionQuery, Endpoint, Line, steps
 
 # Names that clients show; other languages show their code.
 _NAMES = (
@@ -27,7 +27,7 @@ _NAMES = (
     "pt:Portuguese ro:Romanian ru:Russian sk:Slovak sl:Slovenian sr:Serbian "
     "sv:Swedish th:Thai tr:Turkish uk:Ukrainian ur:Urdu vi:Vietnamese zh:Chinese"
 )
-NAMES = dict(each.split(":") for each in _NAMES.split())
+NAMES = dict(entry.split(":") for entry in _NAMES.split())
 
 
 def _name(code: str) -> str:
@@ -40,11 +40,11 @@ def _markup(format: str | None) -> str:
     return "html" if format == "html" else ""
 
 
-def _checked(call: Call, name: str, least: int) -> int:
+def _checked(call: Call, name: str, low: int) -> int:
     """A client's number of translations, or of those besides the best, by its name."""
-    most = call.service.engine.limits.beams[0] - 1 + least
-    if not least <= (count := call.fields[name]) <= most:
-        raise bad(f"{name}={count}; want {least} to {most}")
+    high = call.service.engine.limits.beams[0] - 1 + low
+    if not low <= (count := call.fields[name]) <= high:
+        raise bad(f"{name}={count}; want {low} to {high}")
     return count
 
 
@@ -56,7 +56,7 @@ def _served(call: Call) -> list[tuple[str, str]]:
 
 def _best(answers: Iterable[Line], text: str, language: str) -> list[dict]:
     """The best translations and their sources' languages, under a client's names."""
-    return [{text: each.texts[0], language: each.tag} for each in answers]
+    return [{text: line.texts[0], language: line.tag} for line in answers]
 
 
 def _message(refusal: Refusal, request_id: str) -> dict:
@@ -68,13 +68,13 @@ def _message(refusal: Refusal, request_id: str) -> dict:
 
 async def libretranslate(call: Call) -> dict:
     f = call.fields
-    pair, kept = (f["source"], f["target"]), {"markup": _markup(f["format"])}
-    more = _checked(call, "alternatives", 0)
-    answers = await call.answers(f["q"], *pair, nbest=more + 1, **kept)
+    query, markup = DirectionQuery(f["source"], f["target"]), _markup(f["format"])
+    nbest = _checked(call, "alternatives", 0) + 1
+    answers = await call.answers(f["q"], query, nbest=nbest, markup=markup)
     body = {"translatedText": [answer.texts[0] for answer in answers]}
     if f["source"].lower() == "auto":
         body["detectedLanguage"] = [
-            _detected(each.tag, each.sureness or 0.0) for each in answers
+            _detected(answer.tag, answer.sureness or 0.0) for answer in answers
         ]
     if f["alternatives"]:
         body["alternatives"] = [answer.texts[1:] for answer in answers]
@@ -98,14 +98,14 @@ async def languages(call: Call) -> list[dict]:
         targets.setdefault(source, {})[target] = None
         targets.setdefault(target, {})
     return [
-        {"code": code, "name": _name(code), "targets": [*of]}
-        for code, of in targets.items()
+        {"code": code, "name": _name(code), "targets": [*codes]}
+        for code, codes in targets.items()
     ]
 
 
 async def frontend_settings(call: Call) -> dict:
-    settings, first = call.service.settings, _served(call)[0]
-    pair = dict(zip(("source", "target"), first, strict=True))
+    settings, (source, target) = call.service.settings, _served(call)[0]
+    pair = {"source": source, "target": target}
     return {
         "apiKeys": bool(settings.keys),
         "keyRequired": bool(settings.keys),
@@ -127,25 +127,26 @@ def deepl_error(refusal: Refusal, request_id: str) -> dict:
 
 async def deepl(call: Call) -> dict:
     f = call.fields
-    kept = {"markup": f["tag_handling"] or "", "ignored": f["ignore_tags"] or ()}
+    markup, ignored = f["tag_handling"] or "", f["ignore_tags"] or ()
+    options = {"markup": markup, "ignored": ignored}
     texts, split = f["text"], f["split_sentences"]
     if split not in ("0", "1", "nonewlines"):
         raise bad(f"split_sentences={split!r}; want 0, 1 or nonewlines")
     if split == "0":
-        kept["split"] = ""
-    if split == "nonewlines" and not kept["markup"]:  # where they end nothing anyway
+        options["split"] = ""
+    if split == "nonewlines" and not markup:  # where they end nothing anyway
         texts = [" ".join(map(str.strip, text.split("\n"))) for text in texts]
-    if kept["markup"] not in ("", "html", "xml"):
-        raise bad(f"tag_handling={kept['markup']!r}; want html or xml")
-    if kept["ignored"] and not kept["markup"]:
+    if markup not in ("", "html", "xml"):
+        raise bad(f"tag_handling={markup!r}; want html or xml")
+    if ignored and not markup:
         raise bad("ignore_tags needs tag_handling=html or xml")
-    for other in ("splitting_tags", "non_splitting_tags"):
-        if f[other]:
-            raise bad(f"{other} is not supported; leave it out")
+    for name in ("splitting_tags", "non_splitting_tags"):
+        if f[name]:
+            raise bad(f"{name} is not supported; leave it out")
     if f["formality"] in ("more", "less"):
         raise bad(f"formality={f['formality']!r} is not supported; leave it out")
-    pair, terms = (f["source_lang"], f["target_lang"]), f["glossary_id"]
-    answers = await call.answers(texts, *pair, terms=terms, **kept)
+    query, terms = DirectionQuery(f["source_lang"], f["target_lang"]), f["glossary_id"]
+    answers = await call.answers(texts, query, terms=terms, **options)
     rows = _best(answers, "text", "detected_source_language")
     for row, text in zip(rows, f["text"], strict=True):
         row["detected_source_language"] = row["detected_source_language"].upper()
@@ -159,8 +160,8 @@ async def deepl_languages(call: Call) -> list[dict]:
     if kind not in ("source", "target"):
         raise bad(f"type={kind!r}; want source or target")
     codes = dict.fromkeys(pair[kind == "target"] for pair in _served(call))
-    more = {"supports_formality": False} if kind == "target" else {}
-    return [{"language": c.upper(), "name": _name(c), **more} for c in codes]
+    formality = {"supports_formality": False} if kind == "target" else {}
+    return [{"language": c.upper(), "name": _name(c), **formality} for c in codes]
 
 
 async def deepl_usage(call: Call) -> dict:
@@ -177,19 +178,21 @@ async def glossaries(call: Call) -> dict:
     directions = call.service.engine.directions
     listed = [
         {
-            "glossary_id": each.name,
-            "name": each.name,
+            "glossary_id": glossary.name,
+            "name": glossary.name,
             "ready": True,
-            "source_lang": identify(directions[each.direction].source).tag,
-            "target_lang": identify(directions[each.direction].target).tag,
-            "creation_time": datetime.datetime.fromtimestamp(
-                each.modified, datetime.UTC
-            ).isoformat(),
-            "entry_count": each.count,
+            "source_lang": identify(directions[glossary.direction].source).tag,
+            "target_lang": identify(directions[glossary.direction].target).tag,
+            "creation_time": _iso_time(glossary.modified),
+            "entry_count": glossary.count,
         }
-        for each in call.service.settings.terms.values()
+        for glossary in call.service.settings.terms.values()
     ]
     return {"glossaries": listed}
+
+
+def _iso_time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat()
 
 
 async def glossary_pairs(call: Call) -> dict:
@@ -200,8 +203,9 @@ async def glossary_pairs(call: Call) -> dict:
 
 async def deeplx(call: Call) -> dict:
     f = call.fields
-    pair, nbest = (f["source_lang"], f["target_lang"]), call.service.engine.limits.beams
-    [answer] = await call.answers([f["text"]], *pair, nbest=nbest[0])
+    query = DirectionQuery(f["source_lang"], f["target_lang"])
+    nbest = call.service.engine.limits.beams[0]
+    [answer] = await call.answers([f["text"]], query, nbest=nbest)
     return {
         "code": 200,
         "data": answer.texts[0],
@@ -223,31 +227,31 @@ def chat_error(refusal: Refusal, request_id: str) -> dict:
 
 async def chat(call: Call) -> dict | Response:
     f = call.fields
-    users = [each for each in f["messages"] if each.get("role") == "user"]
-    parts = users[-1].get("content") if users else None
+    messages = [m for m in f["messages"] if m.get("role") == "user"]
+    parts = messages[-1].get("content") if messages else None
     if isinstance(parts, list):  # of text and pictures
-        texts = [each.get("text") for each in parts if isinstance(each, dict)]
+        texts = [part.get("text") for part in parts if isinstance(part, dict)]
         parts = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(parts, str):
         raise bad("messages has no text of a user; the last one is translated")
     nbest = _checked(call, "n", 1)
-    if f["model"] and f["model"] not in (known := call.service.engine.directions):
-        near = did_you_mean(f["model"][:60], known)
-        raise Refusal(400, "unknown_pair", f"no model {f['model'][:60]!r}{near}")
-    [answer] = await call.answers([parts], name=f["model"], nbest=nbest)
-    end = "stop" if answer.found.ended else "length"
-    head = {"id": f"chatcmpl-{call.id}", "created": int(time.time())}
-    head["model"] = f["model"]
+    directions, model = call.service.engine.directions, f["model"]
+    if model and model not in directions:
+        near = did_you_mean(model[:60], directions)
+        raise Refusal(400, "unknown_pair", f"no model {model[:60]!r}{near}")
+    [answer] = await call.answers([parts], DirectionQuery(name=model), nbest=nbest)
+    end = "stop" if answer.result.ended else "length"
+    head = {"id": f"chatcmpl-{call.id}", "created": int(time.time()), "model": model}
     events = f["stream"]  # each choice is its text, then its end
     head |= {"object": f"chat.completion{'.chunk' if events else ''}"}
     choices = []
     for index, text in enumerate(answer.texts):
-        said = {"role": "assistant", "content": text}
+        message = {"role": "assistant", "content": text}
         if events:
-            choices += [{"index": index, "delta": said, "finish_reason": None}]
+            choices += [{"index": index, "delta": message, "finish_reason": None}]
             choices += [{"index": index, "delta": {}, "finish_reason": end}]
         else:
-            choices += [{"index": index, "message": said, "finish_reason": end}]
+            choices += [{"index": index, "message": message, "finish_reason": end}]
     if not events:
         return head | {"choices": choices}
     chunks = [json.dumps(head | {"choices": [choice]}) for choice in choices]
@@ -266,7 +270,8 @@ async def models(call: Call) -> dict:
 
 async def immersive(call: Call) -> dict:
     f = call.fields
-    answers = await call.answers(f["text_list"], f["source_lang"], f["target_lang"])
+    query = DirectionQuery(f["source_lang"], f["target_lang"])
+    answers = await call.answers(f["text_list"], query)
     return {"translations": _best(answers, "text", "detected_source_lang")}
 
 
@@ -275,20 +280,21 @@ async def kiss(call: Call) -> dict:
     if (f["text"] is None) == (f["texts"] is None):
         raise bad("want either text or texts, one of them")
     texts = f["texts"] if f["text"] is None else [f["text"]]
-    found = _best(await call.answers(texts, f["from"], f["to"]), "text", "src")
-    return found[0] if f["texts"] is None else {"translations": found}
+    answers = await call.answers(texts, DirectionQuery(f["from"], f["to"]))
+    rows = _best(answers, "text", "src")
+    return rows[0] if f["texts"] is None else {"translations": rows}
 
 
 def google_error(refusal: Refusal, request_id: str) -> dict:
-    why = {"message": str(refusal), "domain": "global", "reason": refusal.code}
-    body = {"code": refusal.status, "message": str(refusal), "errors": [why]}
+    reason = {"message": str(refusal), "domain": "global", "reason": refusal.code}
+    body = {"code": refusal.status, "message": str(refusal), "errors": [reason]}
     return {"error": body | {"request_id": request_id}}
 
 
 async def google(call: Call) -> dict:
     f = call.fields
-    kept = {"markup": _markup(f["format"])}
-    answers = await call.answers(f["q"], f["source"], f["target"], **kept)
+    query, markup = DirectionQuery(f["source"], f["target"]), _markup(f["format"])
+    answers = await call.answers(f["q"], query, markup=markup)
     rows = _best(answers, "translatedText", "detectedSourceLanguage")
     for row in rows if f["source"] else ():
         del row["detectedSourceLanguage"]
@@ -297,7 +303,8 @@ async def google(call: Call) -> dict:
 
 async def omegat(call: Call) -> dict:
     f = call.fields
-    [answer] = await call.answers([f["text"]], f["source"], f["target"])
+    query = DirectionQuery(f["source"], f["target"])
+    [answer] = await call.answers([f["text"]], query)
     return {"translation": answer.texts[0]}
 
 
@@ -312,22 +319,24 @@ IMME, KISS = f"text_list:texts! {LANGS}", "text texts:texts from=auto to!"
 GOOGLE = "q:texts! source target! format"
 _LIBRE, _DEEPL, _CHAT = "LibreTranslate", "DeepL", "Chat completions"
 _IMME, _KISS = "Immersive Translate", "Kiss Translator"
-ROWS = (
-    Row("/translate", BOTH, _LIBRE, libretranslate, _message, LIBRE),
+ENDPOINTS = (
+    Endpoint("/translate", BOTH, _LIBRE, libretranslate, _message, LIBRE),
     # Clients ask for languages and settings before they have a key.
-    Row("/languages", GET, _LIBRE, languages, _message, "", True),
-    Row("/detect", POST, _LIBRE, detect, _message, "q:texts!"),
-    Row("/frontend/settings", GET, _LIBRE, frontend_settings, _message, "", True),
-    Row("/v2/translate", POST, _DEEPL, deepl, deepl_error, f"{DEEPL} {BILLED}"),
-    Row("/v2/languages", BOTH, _DEEPL, deepl_languages, deepl_error, "type=source"),
-    Row("/v2/usage", BOTH, _DEEPL, deepl_usage, deepl_error),
-    Row("/v2/glossaries", BOTH, _DEEPL, glossaries, deepl_error),
-    Row("/v2/glossary-language-pairs", GET, _DEEPL, glossary_pairs, deepl_error),
-    Row("/v1/chat/completions", POST, _CHAT, chat, chat_error, CHAT),
-    Row("/v1/models", GET, _CHAT, models, chat_error),
-    Row("/imme", POST, _IMME, immersive, _message, IMME),
-    Row("/kiss", POST, _KISS, kiss, _message, KISS),
-    Row("/deeplx", POST, "DeepLX", deeplx, deepl_error, f"text! {LANGS}"),
-    Row("/language/translate/v2", BOTH, "Google", google, google_error, GOOGLE),
-    Row("/omegat", GET, "OmegaT", omegat, _message, f"text! {PAIR}"),
+    Endpoint("/languages", GET, _LIBRE, languages, _message, "", True),
+    Endpoint("/detect", POST, _LIBRE, detect, _message, "q:texts!"),
+    Endpoint("/frontend/settings", GET, _LIBRE, frontend_settings, _message, "", True),
+    Endpoint("/v2/translate", POST, _DEEPL, deepl, deepl_error, f"{DEEPL} {BILLED}"),
+    Endpoint(
+        "/v2/languages", BOTH, _DEEPL, deepl_languages, deepl_error, "type=source"
+    ),
+    Endpoint("/v2/usage", BOTH, _DEEPL, deepl_usage, deepl_error),
+    Endpoint("/v2/glossaries", BOTH, _DEEPL, glossaries, deepl_error),
+    Endpoint("/v2/glossary-language-pairs", GET, _DEEPL, glossary_pairs, deepl_error),
+    Endpoint("/v1/chat/completions", POST, _CHAT, chat, chat_error, CHAT),
+    Endpoint("/v1/models", GET, _CHAT, models, chat_error),
+    Endpoint("/imme", POST, _IMME, immersive, _message, IMME),
+    Endpoint("/kiss", POST, _KISS, kiss, _message, KISS),
+    Endpoint("/deeplx", POST, "DeepLX", deeplx, deepl_error, f"text! {LANGS}"),
+    Endpoint("/language/translate/v2", BOTH, "Google", google, google_error, GOOGLE),
+    Endpoint("/omegat", GET, "OmegaT", omegat, _message, f"text! {PAIR}"),
 )

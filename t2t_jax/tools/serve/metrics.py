@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)  # seconds
 KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
-PREFIX = "t2t_jax_"
+PREFIX, LABELS = "t2t_jax_", ("endpoint", "direction", "status")
 prometheus_client.disable_created_metrics()
 
 
@@ -28,14 +28,22 @@ class Metrics(Collector):
     def __init__(self):
         self._registry = registry = CollectorRegistry()
         self._now: list[Metric] = []
-        requests = "Requests answered.", ("endpoint", "direction", "status")
-        seconds = "Seconds until the answer.", ("endpoint",)
-        lines = "Lines sent to the engine.", ("direction",)
-        self._requests = Counter(f"{PREFIX}requests", *requests, registry=registry)
-        self._seconds = Histogram(
-            f"{PREFIX}request_seconds", *seconds, registry=registry, buckets=BOUNDS
+        self._requests = Counter(
+            f"{PREFIX}requests", "Requests answered.", LABELS, registry=registry
         )
-        self.lines = Counter(f"{PREFIX}lines", *lines, registry=registry)
+        self._seconds = Histogram(
+            f"{PREFIX}request_seconds",
+            "Seconds until the answer.",
+            LABELS[:1],
+            registry=registry,
+            buckets=BOUNDS,
+        )
+        self.lines = Counter(
+            f"{PREFIX}lines",
+            "Lines sent to the engine.",
+            LABELS[1:2],
+            registry=registry,
+        )
         self.characters = 0
         registry.register(self)
 
@@ -48,10 +56,10 @@ class Metrics(Collector):
         """The metrics of this moment, for the registry."""
         return self._now
 
-    def text(self, now: Mapping[str, tuple[str, str, float]]) -> str:
-        """All metrics; `now` has others by name: a kind, a help and a value."""
+    def text(self, values: Mapping[str, tuple[str, str, float]]) -> str:
+        """All metrics; `values` has others by name: a kind, a help and a value."""
         self._now = [
             KINDS[kind](f"{PREFIX}{name}", about, value)
-            for name, (kind, about, value) in now.items()
+            for name, (kind, about, value) in values.items()
         ]
         return generate_latest(self._registry).decode()

@@ -37,26 +37,26 @@ class Precision:
 
     Args:
       pairs: the dev set.
-      found: the translation of each of its sources; an error, or a blank line, does not
+      translations: of each of its sources; an error, or a blank line, does not
         count.
     """
 
     def __init__(
         self,
         pairs: Sequence[Pair],
-        found: Sequence[Translation | Exception],
+        translations: Sequence[Translation | Exception],
         good_chrf: float,
     ):
         chrf_of = sacrebleu_metrics("")["chrf"].sentence_score
         rows = [
-            (confidence(each.best), chrf_of(each.text, [reference]).score >= good_chrf)
-            for each, (_, reference) in zip(found, pairs, strict=True)
-            if isinstance(each, Translation) and each.best.tokens
+            (confidence(t.best), chrf_of(t.text, [reference]).score >= good_chrf)
+            for t, (_, reference) in zip(translations, pairs, strict=True)
+            if isinstance(t, Translation) and t.best.tokens
         ]
         confidences, good = np.array(sorted(rows)).reshape(-1, 2).T
-        self._confidences, first = np.unique(confidences, return_index=True)
+        self._confidences, first_rows = np.unique(confidences, return_index=True)
         # Of the lines with at least each confidence.
-        low = [wilson_low(good[n:].sum(), len(good) - n) for n in first]
+        low = [wilson_low(good[n:].sum(), len(good) - n) for n in first_rows]
         # A line with more confidence is also among those with at least less of it.
         self._precisions = np.maximum.accumulate(low)
         self.facts = {

@@ -26,12 +26,17 @@ from starlette.requests import ClientDisconnect, Request
 
 from t2t_jax.decoding.inputs import check_text
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.search_options import PreservingOptions
+from t2t_jax.decoding.search_options import (
+    DEFAULTS,
+    PreservingOptions,
+    SearchRequest,
+)
 from t2t_jax.extensions.decoding.preserving import (
-    Align,
-    Part,
+    AlignStep,
+    ModelSupport,
     PreparedText,
-    Search,
+    SearchedPart,
+    SearchStep,
     preserving_options,
     translated,
 )
@@ -43,7 +48,6 @@ from t2t_jax.tools.serve.engine import (
     Details,
     Direction,
     Engine,
-    Options,
     OverloadedError,
 )
 from t2t_jax.tools.serve.fields import Refusal, bad, fields, parse, read_body
@@ -58,7 +62,7 @@ class Gone(Exception):  # noqa: N818
     """The client has closed the connection."""
 
 
-class Row(NamedTuple):
+class Endpoint(NamedTuple):
     """A row of a table of interfaces.
 
     Attributes:
@@ -88,21 +92,21 @@ class Line:
         is served.
       language: that of the source.
       sureness: of the guess of the language, 0 to 1; None if it was given.
-      options: of its search; a phrase in `must` is of a line that is not divided.
-      found: its translation, or why there is none.
+      request: to the search; a phrase in `must` is of a line that is not divided.
+      result: its translation, or why there is none.
     """
 
     text: str
     direction: Direction | None
     language: str
     sureness: float | None = None
-    options: Options = dataclasses.field(default_factory=Options)
-    found: Any = dataclasses.field(init=False)
+    request: SearchRequest = DEFAULTS
+    result: Any = dataclasses.field(init=False)
     details: Details | None = None
 
     def __post_init__(self):
         unchanged = Hypothesis(self.text, 0.0, 0.0, ended=True)
-        self.found = Translation(self.text, (unchanged,))
+        self.result = Translation(self.text, (unchanged,))
 
     @property
     def tag(self) -> str:
@@ -112,12 +116,20 @@ class Line:
     @property
     def texts(self) -> list[str]:
         """Distinct translations, best first."""
-        return [*map(str, self.found.hypotheses)]
+        return [*map(str, self.result.hypotheses)]
 
     @property
     def core(self) -> str:
         """The text without the white space around it, which is not searched."""
         return self.text[slice(*core(self.text))]
+
+
+class DirectionQuery(NamedTuple):
+    """What a client says of a direction: its languages, its name, or nothing."""
+
+    source: str | None = None
+    target: str | None = None
+    name: str | None = None
 
 
 class Service:
@@ -133,7 +145,7 @@ class Service:
         if guesser is None:
             from t2t_jax.extensions.text.language_identification import Guesser
 
-            guesser = Guesser(each.source for each in engine.directions.values())
+            guesser = Guesser(x.source for x in engine.directions.values())
         self.engine, self.settings, self.guesser = engine, settings, guesser
         self.metrics = Metrics()
         self.compiled: list[str] = []
@@ -157,35 +169,38 @@ class Service:
         Clients come first: while the queue is too long, it waits.
         """
         for name, pairs in self.settings.dev.items():
-            translator, found = self.engine.directions[name].translator, []
+            translator, results = self.engine.directions[name].translator, []
             if self.measured.get(name, (None,))[0] is translator:
                 continue
-            most = min(MEASURED, self.engine.limits.queue)
-            while len(found) < len(pairs):
-                lines = [source for source, _ in pairs[len(found) :][:most]]
-                call = {"client": "", "deadline": time.monotonic() + 3600}
-                options = [Options()] * len(lines)
+            limit = min(MEASURED, self.engine.limits.queue)
+            while len(results) < len(pairs):
+                lines = [source for source, _ in pairs[len(results) :][:limit]]
+                requests, deadline = [DEFAULTS] * len(lines), time.monotonic() + 3600
                 try:
-                    found += await self.engine.translate(name, lines, options, **call)
+                    results += await self.engine.translate(
+                        name, lines, requests, client="", deadline=deadline
+                    )
                 except OverloadedError as e:
                     await asyncio.sleep(e.retry_after)
                     continue
-                self.report(f"{name}: {len(found):,} of {len(pairs):,} dev lines")
-            of = pairs, found, self.settings.good_chrf
-            self.measured[name] = translator, await asyncio.to_thread(Precision, *of)
+                self.report(f"{name}: {len(results):,} of {len(pairs):,} dev lines")
+            table = await asyncio.to_thread(
+                Precision, pairs, results, self.settings.good_chrf
+            )
+            self.measured[name] = translator, table
 
     def precision(
-        self, direction: Direction, beam: int | None, wanted: bool
+        self, direction: Direction, beam: int | None, required: bool
     ) -> Precision | None:
-        """The precision of translations with a beam; refuses if it is wanted only."""
-        translator, made = self.measured.get(direction.name, (None, None))
+        """The precision of translations with a beam; None if not `required`."""
+        translator, table = self.measured.get(direction.name, (None, None))
         default, name = self.engine.limits.beams[0], direction.name
-        of_dev = name in self.settings.dev and beam in (None, default)
-        if of_dev and translator is direction.translator:
-            return made
-        if of_dev and wanted:
+        is_measured = name in self.settings.dev and beam in (None, default)
+        if is_measured and translator is direction.translator:
+            return table
+        if is_measured and required:
             raise Refusal(503, "not_ready", "precision is being measured", 5)
-        if wanted:
+        if required:
             raise bad(
                 f"precision of {name} is measured at the start, with beam={default}, "
                 f"if the server has --dev={name}=PREFIX, a dev set"
@@ -196,15 +211,15 @@ class Service:
         """What translations with a beam, or the default one, depend on."""
         translator = direction.translator
         if self._provenance.get(direction.name, (None,))[0] is not translator:
-            made = await asyncio.to_thread(translator.provenance)
-            self._provenance[direction.name] = translator, made
-        made = self._provenance[direction.name][1]
+            record = await asyncio.to_thread(translator.provenance)
+            self._provenance[direction.name] = translator, record
+        record = self._provenance[direction.name][1]
         beam = beam or self.engine.limits.beams[0]
         limits = self.engine.limits
         sampling = dataclasses.asdict(limits.sampling) | {"samples": limits.samples}
         del sampling["seed"]  # a request has it
-        return made | {
-            "decode": {**made["decode"], "beam": beam},
+        return record | {
+            "decode": {**record["decode"], "beam": beam},
             "sampling": sampling,
         }
 
@@ -213,10 +228,10 @@ class Service:
     def fitting(self, source: str | None, target: str | None) -> list[Direction]:
         """The directions between languages, the nearest codes; None: any language."""
         ranked: dict[int, list[Direction]] = {}
-        for each in self.engine.directions.values():
-            pairs = (source, each.source), (target, each.target)
+        for direction in self.engine.directions.values():
+            pairs = (source, direction.source), (target, direction.target)
             rank = sum(distance(*pair) for pair in pairs if pair[0])
-            ranked.setdefault(rank, []).append(each)
+            ranked.setdefault(rank, []).append(direction)
         if (nearest := min(ranked)) < OTHER:
             return ranked[nearest]
         pair = f"from {source or 'any language'} to {target or 'any language'}"
@@ -224,32 +239,31 @@ class Service:
         message = f"no translation {pair}; there are: {names}"
         raise Refusal(400, "unknown_pair", message)
 
-    def choose(
-        self, text: str, source: str | None, target: str | None, name: str | None
-    ) -> Line:
+    def choose(self, text: str, query: DirectionQuery) -> Line:
         """Chooses the direction of a text: that of a name, or between languages.
 
         The language of the source is guessed if it is `auto`, or not given though the
         target is, or several are served. A text that is in no served language stays.
         """
+        source, target, name = query
         if name:
             if (direction := self.engine.directions.get(name)) is None:
                 near = did_you_mean(name[:60], self.engine.directions)
                 raise Refusal(400, "unknown_pair", f"no direction {name[:60]!r}{near}")
             return Line(text, direction, direction.source)
-        given = None if (source or "auto").lower() == "auto" else source
-        fits, sureness = self.fitting(given, target), None
-        several = len({each.source for each in fits}) > 1
-        if given is None and (source or target or several):
-            given, sureness, among = self.guesser.guess(text)
+        language = None if (source or "auto").lower() == "auto" else source
+        fits, sureness = self.fitting(language, target), None
+        several = len({direction.source for direction in fits}) > 1
+        if language is None and (source or target or several):
+            language, sureness, among = self.guesser.guess(text)
             foreign = among < self.settings.min_served
-            if foreign or (target and distance(target, given) < OTHER):
-                return Line(text, None, given, sureness)
-            fits = self.fitting(given, target)
-        if len({(each.source, each.target) for each in fits}) > 1:
-            names = ", ".join(each.name for each in fits)
+            if foreign or (target and distance(target, language) < OTHER):
+                return Line(text, None, language, sureness)
+            fits = self.fitting(language, target)
+        if len({(direction.source, direction.target) for direction in fits}) > 1:
+            names = ", ".join(direction.name for direction in fits)
             raise bad(f"several directions fit: {names}; name both languages")
-        return Line(text, fits[0], given or fits[0].source, sureness)
+        return Line(text, fits[0], language or fits[0].source, sureness)
 
     def terms(self, name: str | None, direction: str) -> Glossary | None:
         """The terms of this name, if they are of the direction."""
@@ -257,8 +271,8 @@ class Service:
             return None
         terms = self.settings.terms.get(name)
         if terms is None or terms.direction != direction:
-            known = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
-            raise bad(f"no glossary {name!r} of {direction}; there are: {known}")
+            names = ", ".join(self.settings.terms) or "none (--terms=NAME=FILE)"
+            raise bad(f"no glossary {name!r} of {direction}; there are: {names}")
         return terms
 
 
@@ -274,7 +288,7 @@ class Call:
       key: the SHA-256 of the client's API key, if it has one.
     """
 
-    def __init__(self, request: Request, service: Service, row: Row):
+    def __init__(self, request: Request, service: Service, row: Endpoint):
         self.request, self.service, self.row = request, service, row
         self.id: str = request.state.id
         self.deadline = time.monotonic() + service.settings.seconds
@@ -323,13 +337,13 @@ class Call:
         count = 0
         for name, field in declared.items():
             entries, characters = field.size(given.get(name))
-            most = settings.lines if field.kind == "texts" else settings.characters
-            if entries > most:
-                raise too_large(entries, f"entries of {name}", most)
+            limit = settings.lines if field.kind == "texts" else settings.characters
+            if entries > limit:
+                raise too_large(entries, f"entries of {name}", limit)
             # Codes and names do not count, but none is longer than a text may be.
-            whole = characters if field.kind == "text" else count + characters
-            if whole > settings.characters:
-                raise too_large(whole, "characters", settings.characters)
+            total = characters if field.kind == "text" else count + characters
+            if total > settings.characters:
+                raise too_large(total, "characters", settings.characters)
             count += characters * (field.kind != "text")
         return {name: field.read(name, given) for name, field in declared.items()}
 
@@ -355,9 +369,7 @@ class Call:
     async def lines(
         self,
         texts: Sequence[str],
-        source: str | None = None,
-        target: str | None = None,
-        name: str | None = None,
+        query: DirectionQuery,
         markup: str = "",
     ) -> list[Line]:
         """Chooses the direction of each text, as `Service.choose`.
@@ -371,15 +383,14 @@ class Call:
         if not service.ready:
             raise Refusal(503, "not_ready", "programs are being compiled", 5)
 
-        if (count := sum(map(len, texts))) > (most := service.settings.characters):
-            raise too_large(count, "characters", most)
+        if (count := sum(map(len, texts))) > (limit := service.settings.characters):
+            raise too_large(count, "characters", limit)
 
         def line(text: str) -> Line:
             check_text(text)  # those of chats are not checked as fields
             # Many `<` are read once each.
             plain = re.sub("<[^<>]*>", " ", text) if markup else text
-            chosen = service.choose(plain, source, target, name)
-            return dataclasses.replace(chosen, text=text)
+            return dataclasses.replace(service.choose(plain, query), text=text)
 
         with service.engine.expected(self._client, len(texts), self.deadline):
             return await self.turn(steps(line, texts))
@@ -387,9 +398,7 @@ class Call:
     async def answers(
         self,
         texts: Sequence[str],
-        source: str | None = None,
-        target: str | None = None,
-        name: str | None = None,
+        query: DirectionQuery,
         nbest: int = 1,
         terms: str | None = None,
         term_mode: str | None = None,
@@ -398,24 +407,23 @@ class Call:
         """Translates texts as clients of other servers want them, by sentences.
 
         Args:
-          source, target, name: as for `lines`.
           nbest: at most as many translations of each text.
           terms, term_mode: as for `translate`.
           preserved: fields of `PreservingOptions`, such as `markup="html"`.
 
         Raises:
-          Refusal: what any text is refused for.
+          Refusal: the first text's refusal.
         """
         split = self.service.settings.split
         options = preserving_options({"split": split} | preserved)
-        lines = await self.lines(texts, source, target, name, options.markup)
+        lines = await self.lines(texts, query, options.markup)
         for line in lines:
-            line.options = Options(nbest=nbest)
+            line.request = SearchRequest(nbest=nbest)
         await self.translate(lines, options, terms, term_mode)
         for number, line in enumerate(lines, 1):
-            if isinstance(line.found, UserError):
+            if isinstance(line.result, UserError):
                 place = f"text {number}: " if len(lines) > 1 else ""
-                raise bad(f"{place}{line.found}")
+                raise bad(f"{place}{line.result}")
         return lines
 
     async def translate(
@@ -437,93 +445,88 @@ class Call:
             raise bad("term_mode needs terms, the name of a glossary")
 
         @cache
-        def of_direction(name: str) -> tuple:
-            of = service.terms(terms, name) or ""
+        def direction_options(name: str) -> tuple[PreservingOptions, ModelSupport]:
+            glossary = service.terms(terms, name) or ""
             direction = service.engine.directions[name]
             support = direction.translator.preserving_support
             fits = partial(support.fits, longest=service.engine.limits.longest)
-            codes = {"source": direction.source, "target": direction.target}
-            mode = {"terms": of, "term_mode": term_mode or ""}
-            of_model = support._replace(fits=fits, **codes)
-            return dataclasses.replace(options, **mode), of_model
+            support = support._replace(
+                fits=fits, source=direction.source, target=direction.target
+            )
+            preserved = dataclasses.replace(
+                options, terms=glossary, term_mode=term_mode or ""
+            )
+            return preserved, support
 
-        work = [
-            line
-            for line in lines
-            if line.direction and not isinstance(line.found, UserError)
-        ]
-        names = {line.direction.name for line in lines if line.direction}
+        directed = [line for line in lines if line.direction]
+        work = [line for line in directed if not isinstance(line.result, UserError)]
+        names = {line.direction.name for line in directed}
         self.label = "several" if len(names) > 1 else next(iter(names), "")
 
         def texts() -> Iterator[PreparedText]:
-            count, most = 0, service.settings.lines
+            count, limit = 0, service.settings.lines
             for number, line in enumerate(work):
-                of = of_direction(line.direction.name)
-                text = PreparedText(line.text, number, *of)
-                if (count := count + text.segments) > most:
-                    raise too_large(count, "lines", most)
+                preserved, support = direction_options(line.direction.name)
+                text = PreparedText(line.text, number, preserved, support)
+                if (count := count + text.segments) > limit:
+                    raise too_large(count, "lines", limit)
                 yield text
 
         stack = contextlib.ExitStack()
 
-        async def answer(step: Search | Align) -> list:
-            if isinstance(step, Align):
-                of, found = zip(*step.pairs, strict=True)
-                texts = [*zip((part.line for part in of), found, strict=True)]
+        async def answer(step: SearchStep | AlignStep) -> list:
+            if isinstance(step, AlignStep):
+                lines = [work[part.number] for part, _ in step.pairs]
+                texts = [(part.line, hypothesis) for part, hypothesis in step.pairs]
                 align = service.engine.align_units
-                return await self._by_direction(
-                    [work[p.number] for p in of], align, texts
-                )
+                return await self._by_direction(lines, align, texts)
             stack.close()  # the engine counts its lines itself
-            if not step.again:
-                count = self._client, len(step.parts), self.deadline
-                service.engine.check_load(*count)
+            count = len(step.parts)
+            if not step.is_repeat:
+                service.engine.check_load(self._client, count, self.deadline)
             return await self._search(step.parts, [work[p.number] for p in step.parts])
 
         expected = service.engine.expected(self._client, len(work), self.deadline)
         with stack:
             stack.enter_context(expected)
-            found = await self.turn(translated(texts()), answer)
-        for line, translation in zip(work, found, strict=True):
-            line.found = translation
+            results = await self.turn(translated(texts()), answer)
+        for line, result in zip(work, results, strict=True):
+            line.result = result
 
     async def _search(
-        self, parts: Sequence[Part], lines: Sequence[Line]
+        self, parts: Sequence[SearchedPart], lines: Sequence[Line]
     ) -> list[Translation | UserError]:
         """Translates parts of lines; a blank one is its own translation."""
-        found: list = [
+        results: list = [
             Translation(p.line, (Hypothesis(p.line, 0, 0, True),)) for p in parts
         ]
         rows = [row for row, part in enumerate(parts) if part.line.strip()]
-        options, metrics = [], self.service.metrics
+        requests, metrics = [], self.service.metrics
         for row in rows:
-            of, part = lines[row].options, parts[row]
+            request, part = lines[row].request, parts[row]
             if part.must:
-                must = dict.fromkeys((*of.must, *part.must))
-                of = dataclasses.replace(of, must=(*must,))
-            options.append(of)
+                must = dict.fromkeys((*request.must, *part.must))
+                request = dataclasses.replace(request, must=(*must,))
+            requests.append(request)
             metrics.lines.labels(lines[row].direction.name).inc()
             metrics.characters += len(part.line)
         searched = [lines[row] for row in rows]
         texts = [parts[row].line for row in rows]
         work = partial(self.service.engine.translate, checked=True)
-        of_rows = await self._by_direction(searched, work, texts, options)
-        for row, translation in zip(rows, of_rows, strict=True):
-            found[row] = translation
-        return found
+        translations = await self._by_direction(searched, work, texts, requests)
+        for row, translation in zip(rows, translations, strict=True):
+            results[row] = translation
+        return results
 
     async def explain(self, lines: Sequence[Line]) -> None:
         """Finds the details of those translations that the engine searched."""
-        rows = [
-            line
-            for line in lines
-            if isinstance(line.found, Translation) and line.found.best.tokens
-        ]
-        pairs = [(line.core, line.found) for line in rows]
-        details = self.service.engine.details
-        found = await self._by_direction(rows, details, pairs)
-        for line, each in zip(rows, found, strict=True):
-            line.details = each
+        lines = [x for x in lines if isinstance(x.result, Translation)]
+        lines = [line for line in lines if line.result.best.tokens]
+        pairs = [(line.core, line.result) for line in lines]
+        work = self.service.engine.details
+        details = await self._by_direction(lines, work, pairs)
+        for line, line_details in zip(lines, details, strict=True):
+            line.details = line_details
 
     async def _by_direction(
         self, lines: Sequence[Line], work: Callable, *columns: Sequence
@@ -533,31 +536,31 @@ class Call:
         Args:
           columns: what it takes of each line.
         """
-        of: dict[str, list[int]] = {}
+        rows_of: dict[str, list[int]] = {}
         for row, line in enumerate(lines):
-            of.setdefault(line.direction.name, []).append(row)
-        call = {"client": self._client, "deadline": self.deadline}
+            rows_of.setdefault(line.direction.name, []).append(row)
+        work = partial(work, client=self._client, deadline=self.deadline)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(
-                    work(name, *([c[row] for row in rows] for c in columns), **call)
+                    work(name, *([column[row] for row in rows] for column in columns))
                 )
-                for name, rows in of.items()
+                for name, rows in rows_of.items()
             ]
-        found: dict[int, Any] = {}
-        for rows, task in zip(of.values(), tasks, strict=True):
-            found |= zip(rows, task.result(), strict=True)
-        return [found[row] for row in range(len(lines))]
+        results: dict[int, Any] = {}
+        for rows, task in zip(rows_of.values(), tasks, strict=True):
+            results |= zip(rows, task.result(), strict=True)
+        return [results[row] for row in range(len(lines))]
 
 
 def steps(work: Callable, items: Iterable) -> Generator[None, None, list]:
     """Work of a step for each item; returns the results."""
-    made = []
+    results = []
     for item in items:
-        made.append(work(item))
+        results.append(work(item))
         yield
-    return made
+    return results
 
 
-def too_large(count: int, what: str, most: int) -> Refusal:
-    return Refusal(413, "too_large", f"{count:,} {what}; want at most {most:,}")
+def too_large(count: int, unit: str, limit: int) -> Refusal:
+    return Refusal(413, "too_large", f"{count:,} {unit}; want at most {limit:,}")

@@ -33,9 +33,9 @@ class _Job:
         end = time.monotonic() + SLICE
         try:
             while not self.dropped:
-                asked, self.sent = self.steps.send(self.sent), None
-                if asked is not None:
-                    return "asked", asked
+                question, self.sent = self.steps.send(self.sent), None
+                if question is not None:
+                    return "asked", question
                 if time.monotonic() > end:
                     return None
         except StopIteration as e:
@@ -102,12 +102,12 @@ class Turns:
                         with self._changed:
                             self._queue.put(client, job, job)
                             self._changed.notify()
-                        what, value = await job.done
+                        outcome, value = await job.done
                     finally:
                         job.dropped = True
                         with self._changed:  # a body may be large
                             self._queue.remove(client, job)
-                    if what == "ended":
+                    if outcome == "ended":
                         return value
                     sent = await answer(value)
         except TimeoutError:

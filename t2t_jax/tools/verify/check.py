@@ -1,4 +1,4 @@
-"""Checks of the documentation's promises: what one is, and how they run."""
+"""Checks of the documentation's promises: their interface, results and order."""
 
 import dataclasses
 import time
@@ -32,8 +32,8 @@ class Context:
     def shared(self, name: str, make: Callable[[], T]) -> T:
         """Returns what `make` returned at the first call with this name.
 
-        For what several checks need and is dear: a small trained run, a compiled
-        function. If `make` raises, the next check tries again.
+        For what is expensive and used by several checks: a small trained run, a
+        compiled function. If `make` raises, the next check tries again.
         """
         if name not in self._shared:
             self._shared[name] = make()
@@ -98,13 +98,13 @@ def worst(errors: Iterable[float]) -> float:
     return float(np.max([*errors], initial=0.0))
 
 
-def all_equal(differing: int, compared: int, what: str, **numbers) -> Measured:
+def all_equal(differing: int, compared: int, things: str, **numbers) -> Measured:
     """The `Measured` of things that must all be equal.
 
     If none at all was compared, it is not held.
     """
     return Measured(
-        f"{differing} of {compared} {what} differ",
+        f"{differing} of {compared} {things} differ",
         "none",
         differing == 0 and compared > 0,
         {"differing": differing, "compared": compared, **numbers},
@@ -138,7 +138,7 @@ class Result:
 STATUSES = "held", "not held", "reported", "not checked"
 
 
-def chosen(
+def selected_checks(
     checks: Mapping[str, Check], only: Iterable[str] = (), full: bool = False
 ) -> list[str]:
     """Returns the names of the checks to run, in the order of the table."""

@@ -1,7 +1,7 @@
 """Small training runs in processes of their own, started as a user starts them.
 
-They train on short lines of the built-in corpus. Where the platform is a TPU, only one
-process at a time can have it: these runs need that this one has not started JAX.
+They train on short lines of the built-in corpus. A TPU serves one process at a time: on
+one, this process must not have started JAX.
 """
 
 import contextlib
@@ -214,8 +214,8 @@ class ChildRuns:
         """Trains in several processes at once.
 
         XLA lets processes of a CPU wait 30 seconds for each other. On a busy machine
-        one may still be compiling then; so a group that ran into a time limit is
-        started once more, finds its programs compiled, and goes on.
+        one may still be compiling then. Therefore a group that ran into a time limit is
+        started once more; it finds its programs compiled, and continues.
 
         Args:
           environments: of each process, added to this one's.
@@ -327,9 +327,10 @@ def _check_ended(outcomes: Sequence[tuple[int, str]]) -> None:
 
 def rendezvous_flags(count: int) -> list[list[str]]:
     """The flags by which each of some processes of this machine finds the others."""
-    where = f"--coordinator_address=127.0.0.1:{free_port()}"
+    coordinator = f"--coordinator_address=127.0.0.1:{free_port()}"
     return [
-        [where, f"--num_processes={count}", f"--process_id={i}"] for i in range(count)
+        [coordinator, f"--num_processes={count}", f"--process_id={i}"]
+        for i in range(count)
     ]
 
 

@@ -28,9 +28,9 @@ from t2t_jax.tools.verify.check import (
     Context,
     Result,
     all_held,
-    chosen,
     left_out,
     run_check,
+    selected_checks,
 )
 
 NOT_HELD = 1  # exit status; 2 is that of a mistake on the command line
@@ -70,7 +70,9 @@ def main(_):
         print("\n".join(_listing(CHECKS)))
         return
     set_up_process()
-    names = chosen(CHECKS, [name.strip() for name in args.only if name], args.full)
+    names = selected_checks(
+        CHECKS, [name.strip() for name in args.only if name], args.full
+    )
     machine = describe_machine()
     with tempfile.TemporaryDirectory(prefix="t2t_jax_verify_") as scratch:
         context = Context(Path(scratch), args.workdir, args.full)
@@ -95,10 +97,10 @@ def main(_):
 
 def _say_result(result: Result) -> None:
     """Reports a check as soon as it ends; the table follows when all have."""
-    found = result.unchecked
+    text = result.unchecked
     if result.measured:
-        found = f"{result.measured.figure} ({result.seconds:.1f} s)"
-    say(f"{result.name}: {_status(result)}: {found}")
+        text = f"{result.measured.figure} ({result.seconds:.1f} s)"
+    say(f"{result.name}: {_status(result)}: {text}")
 
 
 def _status(result: Result) -> str:
@@ -113,12 +115,12 @@ def table(results: Sequence[Result]) -> list[str]:
     """The lines of the terminal's table, by group, and what was not checked."""
     checked = [result for result in results if result.measured]
     rows = [HEADINGS] if checked else []
-    for group, of_group in itertools.groupby(checked, lambda one: one.check.group):
+    for group, members in itertools.groupby(checked, lambda r: r.check.group):
         rows += [("",), (group,)]
-        for result in of_group:
+        for result in members:
             details = [*result.measured.details, *result.error.splitlines()]
             rows += [_cells(result), *((f"    {detail}",) for detail in details)]
-    missing = [(f"  {one.name}", one.unchecked) for one in results if not one.measured]
+    missing = [(f"  {r.name}", r.unchecked) for r in results if not r.measured]
     unchecked = ["", "not checked", *text_table(missing, (0, 1))] if missing else []
     return [
         *text_table(rows, left=range(5)),
@@ -177,11 +179,11 @@ def page(
     results: Sequence[Result],
     machine: Mapping[str, object],
     command: str,
-    when: datetime.date,
+    date: datetime.date,
 ) -> str:
     """A section of Markdown to paste into docs/results/devices.md."""
     lines = [
-        f"## Verified on {machine['devices']} x {machine['device']}, {when}",
+        f"## Verified on {machine['devices']} x {machine['device']}, {date}",
         "",
         f"`{command}`: {_summary(results)}.",
         "",
@@ -189,12 +191,12 @@ def page(
     ]
     checked = [result for result in results if result.measured]
     heads = ("check", "promise", "figure", "bound", "", "s")
-    for group, of_group in itertools.groupby(checked, lambda one: one.check.group):
+    for group, members in itertools.groupby(checked, lambda r: r.check.group):
         lines += ["", f"### {group.capitalize()}", ""]
         rows, details = [], []
-        for result in of_group:
-            held, *others, seconds = _cells(result)
-            rows.append([*others, held, seconds])
+        for result in members:
+            status, *cells, seconds = _cells(result)
+            rows.append([*cells, status, seconds])
             details += [f"- {result.name}: {d}" for d in result.measured.details]
         lines += _markdown(heads, rows, left=range(5))
         lines += ["", *details] if details else []
@@ -217,6 +219,6 @@ def _listing(checks: Mapping[str, Check]) -> list[str]:
     for group, names in itertools.groupby(checks, lambda name: checks[name].group):
         rows += [("",), (group,)]
         for name in names:
-            when = "" if checks[name].quick else " (--full)"
-            rows.append((f"  {name}", checks[name].promise + when))
+            condition = "" if checks[name].quick else " (--full)"
+            rows.append((f"  {name}", checks[name].promise + condition))
     return text_table(rows[1:], left=(0, 1))

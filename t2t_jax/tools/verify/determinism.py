@@ -41,8 +41,8 @@ PIECES = 330  # of the vocabulary of the translator of `lines`
 
 def twice(context: Context) -> Measured:
     """Trains twice from one config, and compares all that the two runs wrote."""
-    whole = child_runs.baseline(context)
-    return same_workdirs(whole, child_runs.child_runs(context).finished("again"))
+    undisturbed = child_runs.baseline(context)
+    return same_workdirs(undisturbed, child_runs.child_runs(context).finished("again"))
 
 
 def resume(context: Context) -> Measured:
@@ -50,21 +50,21 @@ def resume(context: Context) -> Measured:
 
     With --full it is killed three times.
     """
-    whole = child_runs.baseline(context)
+    undisturbed = child_runs.baseline(context)
     steps = [5, 10, 15] if context.full else [10]
     workdir, deaths = child_runs.child_runs(context).killed("killed", steps)
     if not deaths:
         raise Unavailable("each run came to its end before it could be killed")
-    said = f"killed when the checkpoint of step {', '.join(map(str, deaths))} was there"
-    return same_workdirs(whole, workdir, said)
+    note = f"killed when the checkpoint of step {', '.join(map(str, deaths))} was there"
+    return same_workdirs(undisturbed, workdir, note)
 
 
-def same_workdirs(whole: Path, other: Path, *details: str) -> Measured:
+def same_workdirs(undisturbed: Path, workdir: Path, *details: str) -> Measured:
     """Compares checkpoints to the last bit, and metrics and files, without times."""
-    differences = workdir_differences(whole, other)
-    compared = sum(len(read(whole)) for read in COMPARED.values())
+    differences = workdir_differences(undisturbed, workdir)
+    compared = sum(len(read(undisturbed)) for read in COMPARED.values())
     listed = [
-        f"{thing}: {name}" for thing, names in differences.items() for name in names
+        f"{kind}: {name}" for kind, names in differences.items() for name in names
     ]
     measured = all_equal(len(listed), compared, "values", differences=listed[:100])
     return with_details(dataclasses.replace(measured, details=details), listed)
@@ -72,17 +72,20 @@ def same_workdirs(whole: Path, other: Path, *details: str) -> Measured:
 
 def processes(context: Context) -> Measured:
     """Trains in two processes, as launch/local.sh starts them, and compares losses."""
-    whole = child_runs.baseline(context)
-    environments = two_environments(child_runs.machine_of(whole))
+    single = child_runs.baseline(context)
+    environments = two_environments(child_runs.machine_of(single))
     runs = child_runs.child_runs(context)
-    workdir, late = runs.group("two_processes", environments)
-    got, want = child_runs.losses(workdir), child_runs.losses(whole)
+    workdir, restarted = runs.group("two_processes", environments)
+    group_losses, single_losses = child_runs.losses(workdir), child_runs.losses(single)
     devices = child_runs.machine_of(workdir)["devices"]
     measured = at_most(
-        loss_difference(got, want), ORDER, steps=len(want), devices=devices
+        loss_difference(group_losses, single_losses),
+        ORDER,
+        steps=len(single_losses),
+        devices=devices,
     )
-    said = "started twice: the machine is busy, and XLA waits 30 s for a process"
-    return with_details(measured, [said] if late else [])
+    note = "started twice: the machine is busy, and XLA waits 30 s for a process"
+    return with_details(measured, [note] if restarted else [])
 
 
 def two_environments(machine: dict) -> list[dict[str, str]]:
@@ -103,11 +106,11 @@ def two_environments(machine: dict) -> list[dict[str, str]]:
     ]
 
 
-def loss_difference(got: dict[int, float], want: dict[int, float]) -> float:
+def loss_difference(actual: dict[int, float], expected: dict[int, float]) -> float:
     """The largest relative difference of losses by step; infinite if steps differ."""
-    if not want or got.keys() != want.keys():
+    if not expected or actual.keys() != expected.keys():
         return float("inf")
-    return worst(abs(got[step] / want[step] - 1) for step in want)
+    return worst(abs(actual[step] / expected[step] - 1) for step in expected)
 
 
 # -------------------------------------------------------------------------- devices
@@ -123,8 +126,8 @@ def devices(context: Context) -> Measured:
     if jax.default_backend() != "cpu":
         raise Unavailable("there is one device only")
     measured = in_own_process(_on_virtual_devices, context.full)
-    said = (f"virtual devices of a CPU: {detail}" for detail in measured.details)
-    return dataclasses.replace(measured, details=tuple(said))
+    details = (f"virtual devices of a CPU: {detail}" for detail in measured.details)
+    return dataclasses.replace(measured, details=tuple(details))
 
 
 def _on_virtual_devices(full: bool) -> Measured:
@@ -140,14 +143,16 @@ def on_all_devices(full: bool) -> Measured:
     small = small_models()[PAPER]
     copies = len(jax.devices())  # so that rows divide among any number of devices
     batch = {name: np.tile(x, (copies, 1)) for name, x in small.batch.items()}
-    want = mesh_losses(batch, MeshConfig(), jax.devices()[:1])
+    expected = mesh_losses(batch, MeshConfig(), jax.devices()[:1])
     errors = {}
     for name, mesh in meshes_of(copies, full).items():
-        got = mesh_losses(batch, mesh, jax.devices())
-        errors[name] = loss_difference(dict(enumerate(got)), dict(enumerate(want)))
+        losses = mesh_losses(batch, mesh, jax.devices())
+        errors[name] = loss_difference(
+            dict(enumerate(losses)), dict(enumerate(expected))
+        )
     measured = at_most(worst(errors.values()), ORDER, meshes=errors)
-    said = f"{copies} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
-    return with_details(measured, [said])
+    note = f"{copies} x {jax.devices()[0].device_kind}: {', '.join(errors)}"
+    return with_details(measured, [note])
 
 
 def meshes_of(count: int, full: bool) -> dict[str, MeshConfig]:
@@ -190,16 +195,16 @@ def lines(context: Context) -> Measured:
     texts = short_lines(40 if context.full else 16)
     expected = results(translator, texts, batch_size=64)
     differing = compared = 0
-    for order, batch_size in ways(len(texts), context.full):
+    for order, batch_size in line_orders(len(texts), context.full):
         actual = results(translator, [texts[n] for n in order], batch_size)
         differing += sum(
-            mine != expected[n] for mine, n in zip(actual, order, strict=True)
+            result != expected[n] for result, n in zip(actual, order, strict=True)
         )
         compared += len(order)
     return all_equal(differing, compared, "translations")
 
 
-def ways(count: int, full: bool) -> list[tuple[list[int], int]]:
+def line_orders(count: int, full: bool) -> list[tuple[list[int], int]]:
     """Orders of lines, and how many of them are sorted into batches together.
 
     Shuffled; each line among copies of a few others; some lines all alone.
@@ -219,8 +224,8 @@ def results(translator: Translator, texts: Sequence[str], batch_size: int) -> li
         texts, nbest=2, batch_size=batch_size, warn=False
     )
     return [
-        [(h.text, [*h.tokens], h.log_prob, h.score) for h in each.hypotheses]
-        for each in translations
+        [(h.text, [*h.tokens], h.log_prob, h.score) for h in translation.hypotheses]
+        for translation in translations
     ]
 
 

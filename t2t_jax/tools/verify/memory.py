@@ -65,8 +65,7 @@ def _peak_and_forecast(config: Config) -> tuple[int | None, dict | None]:
 def without_kept_memory(function: Callable[..., T], *arguments) -> T:
     """Calls a function that measures memory; on a CPU in a process of its own.
 
-    Memory that this process has freed, but kept, would be used again there and not be
-    counted.
+    In this one, memory that was freed but not returned would be used again, uncounted.
     """
     if jax.default_backend() == "cpu":
         return in_own_process(_in_new_process, function, *arguments)

@@ -46,7 +46,7 @@ from t2t_jax.tools.verify.random_models import (
     packed,
     small_models,
 )
-from t2t_jax.tools.verify.references import search, transformer, twin
+from t2t_jax.tools.verify.references import search, twin
 from t2t_jax.training.losses import loss_sums
 from t2t_jax.training.step import Steps, TrainState, compile_steps
 
@@ -89,9 +89,9 @@ def forward(context: Context) -> Measured:
 def forward_error(small: SmallModel) -> float:
     """The largest difference to the twin, of logits of real target tokens."""
     batch = twin.teacher_forcing(small.batch, BOS)
-    want_btv = twin.Twin(small.config).logits(small.parameters, batch)
+    expected_btv = twin.Twin(small.config).logits(small.parameters, batch)
     real_bt = batch["target_segment"] > 0
-    return float(np.max(np.abs(small.logits()[real_bt] - want_btv[real_bt])))
+    return float(np.max(np.abs(small.logits()[real_bt] - expected_btv[real_bt])))
 
 
 def default_precision(context: Context) -> Measured:
@@ -114,9 +114,9 @@ def reductions(context: Context) -> Measured:
     matrix = random.normal(size=(3, 3)).astype(np.float32)
     x_nd = random.normal(size=(40_000, 3)).astype(np.float32)
     with exact():
-        got_n = jax.jit(jax.vmap(lambda x_d: jnp.sum((matrix @ x_d) ** 2)))(x_nd)
-    want_n = np.sum(np.square(np.float64(x_nd) @ np.float64(matrix).T), axis=1)
-    return at_most(worst(np.abs(got_n / want_n - 1)), ROUNDING)
+        actual_n = jax.jit(jax.vmap(lambda x_d: jnp.sum((matrix @ x_d) ** 2)))(x_nd)
+    expected_n = np.sum(np.square(np.float64(x_nd) @ np.float64(matrix).T), axis=1)
+    return at_most(worst(np.abs(actual_n / expected_n - 1)), ROUNDING)
 
 
 # ---------------------------------------------------------------- gradients and updates
@@ -144,8 +144,9 @@ def reference(context: Context) -> Callable[[dict], dict]:
 
     def mean_loss(parameters):
         logits_btv = twin.Twin(small.config).logits(parameters, batch)
-        total, tokens = transformer.cross_entropy(
-            logits_btv, batch["target"], SMOOTHING
+        real_bt = batch["target_segment"] > 0
+        total, tokens = twin.cross_entropy(
+            logits_btv, batch["target"], real_bt, SMOOTHING
         )
         return total / tokens
 
@@ -162,7 +163,7 @@ def reference(context: Context) -> Callable[[dict], dict]:
 def gradients(context: Context) -> Measured:
     """Compares the gradient of the mean loss with that in float64, array by array."""
     small = models(context)[PAPER]
-    want = reference(context)(small.parameters)
+    expected = reference(context)(small.parameters)
 
     def mean_loss(parameters):
         module = nnx.merge(small.model.definition, parameters)
@@ -170,9 +171,9 @@ def gradients(context: Context) -> Measured:
         return total / tokens
 
     with exact():
-        got = jax.device_get(jax.jit(jax.grad(mean_loss))(small.parameters))
-    largest = worst(np.max(np.abs(x)) for x in jax.tree.leaves(want))
-    return at_most(_worst(got, want) / largest, GRADIENT_ROUNDING)
+        actual = jax.device_get(jax.jit(jax.grad(mean_loss))(small.parameters))
+    largest = worst(np.max(np.abs(x)) for x in jax.tree.leaves(expected))
+    return at_most(_worst(actual, expected) / largest, GRADIENT_ROUNDING)
 
 
 def adam_steps(context: Context) -> Measured:
@@ -185,16 +186,18 @@ def adam_steps(context: Context) -> Measured:
     steps = compiled(small, config)
     state = steps.start(jax.tree.map(jnp.asarray, small.parameters))
     state, _ = trained(steps, small.batch, state)
-    got = jax.device_get(state.parameters)
+    actual = jax.device_get(state.parameters)
 
-    want = twin.float64(small.parameters)
-    m = v = jax.tree.map(np.zeros_like, want)
+    expected = twin.float64(small.parameters)
+    m = v = jax.tree.map(np.zeros_like, expected)
     for step in range(1, STEPS + 1):
-        rate = transformer.learning_rate(step, small.config.width, WARMUP)
-        gradient = reference(context)(want)
-        want, m, v = transformer.adam(want, gradient, m, v, step, rate)
-    moved = _worst(want, small.parameters)
-    return at_most(_worst(got, want) / moved, UPDATE_ROUNDING, largest_update=moved)
+        rate = twin.learning_rate(step, small.config.width, WARMUP)
+        gradient = reference(context)(expected)
+        expected, m, v = twin.adam(expected, gradient, m, v, step, rate)
+    moved = _worst(expected, small.parameters)
+    return at_most(
+        _worst(actual, expected) / moved, UPDATE_ROUNDING, largest_update=moved
+    )
 
 
 def step_config(warmup: int = WARMUP, **model) -> Config:
@@ -240,13 +243,15 @@ def bfloat16(context: Context) -> Measured:
     small = models(context)[PAPER]
     config = dataclasses.replace(small.config, dtype="bfloat16")
     with exact():
-        want_btv = small.logits()
-    got_btv = dataclasses.replace(small, config=config).logits()
+        exact_btv = small.logits()
+    rounded_btv = dataclasses.replace(small, config=config).logits()
     real_bt = small.batch["target_segment"] > 0
-    error = got_btv[real_bt] - want_btv[real_bt]
-    logits = float(np.linalg.norm(error) / np.linalg.norm(want_btv[real_bt]))
-    got, want = (mean_nll(x_btv, small.batch) for x_btv in (got_btv, want_btv))
-    loss = abs(got - want) / want
+    error = rounded_btv[real_bt] - exact_btv[real_bt]
+    logits = float(np.linalg.norm(error) / np.linalg.norm(exact_btv[real_bt]))
+    rounded, exact_loss = (
+        mean_nll(x_btv, small.batch) for x_btv in (rounded_btv, exact_btv)
+    )
+    loss = abs(rounded - exact_loss) / exact_loss
     return Measured(
         f"{logits:.2g}, {loss:.2g}",
         f"<= {BFLOAT16_LOGITS:g}, {BFLOAT16_LOSS:g}",
@@ -270,13 +275,13 @@ def golden(context: Context) -> Measured:
     """
     losses = losses_from_seed()
     error = worst(
-        abs(float(got) / want - 1)
-        for got, want in zip(losses, GOLDEN_LOSSES, strict=True)
+        abs(float(loss) / stored - 1)
+        for loss, stored in zip(losses, GOLDEN_LOSSES, strict=True)
     )
     equal = losses == [*map(np.float32, GOLDEN_LOSSES)]
-    said = "the stored ones" if equal else "not the stored ones"
+    equality = "the stored ones" if equal else "not the stored ones"
     measured = at_most(error, GOLDEN_TOLERANCE, losses=[float(x) for x in losses])
-    return with_details(measured, [f"to the last bit {said}"])
+    return with_details(measured, [f"to the last bit {equality}"])
 
 
 def losses_from_seed() -> list[np.float32]:
@@ -342,13 +347,15 @@ def attention_arrays(length: int, cross: bool):
     second, padding = length // 3, length - length // 5
     segment = 1 + (place >= second) - 2 * (place >= padding)
     position = place - second * (segment == 2)
-    at = Tokens(
+    tokens = Tokens(
         *(jnp.asarray(np.tile(x, (rows, 1)), jnp.int32) for x in (segment, position))
     )
-    mask = Mask(at, at, causal=True, aligned=True)
+    mask = Mask(tokens, tokens, causal=True, aligned=True)
     if cross:
-        source = at._replace(segment=jnp.where(at.segment == 0, 2, at.segment))
-        mask = Mask(at, source)
+        source = tokens._replace(
+            segment=jnp.where(tokens.segment == 0, 2, tokens.segment)
+        )
+        mask = Mask(tokens, source)
     return q_bthk, KV(k_bshk, v_bshk), mask
 
 
@@ -357,7 +364,7 @@ def fused_errors(kernel, q_bthk, kv, mask) -> tuple[float, float]:
     real_bthk = (mask.query.segment > 0)[:, :, None, None]
     weights = np.random.default_rng(1).normal(size=q_bthk.shape).astype(np.float32)
 
-    def both(attend, q_bthk, kv):
+    def evaluated(attend, q_bthk, kv):
         def total(q_bthk, kv):
             y_bthk = jnp.where(real_bthk, attend(q_bthk, kv).astype(jnp.float32), 0)
             return jnp.sum(y_bthk * weights), y_bthk
@@ -369,15 +376,15 @@ def fused_errors(kernel, q_bthk, kv, mask) -> tuple[float, float]:
             np.asarray(x, np.float32) for x in (y_bthk, *jax.tree.leaves(gradients))
         ]
 
-    got = both(lambda q, kv: kernel(q, kv, mask, None), q_bthk, kv)
+    actual = evaluated(lambda q, kv: kernel(q, kv, mask, None), q_bthk, kv)
     single = jax.tree.map(lambda x: x.astype(jnp.float32), (q_bthk, kv))
     with exact():
-        want = both(
+        expected = evaluated(
             lambda q, kv: dense(q, kv, mask, NO_POSITION, Dropout(0.0, None)), *single
         )
     errors = [
         float(np.linalg.norm(a - b) / np.linalg.norm(b))
-        for a, b in zip(got, want, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     ]
     return errors[0], worst(errors[1:])
 
@@ -432,24 +439,28 @@ def packing(context: Context) -> Measured:
 
 def packing_error(small: SmallModel) -> float:
     """The largest difference that the other sentences of a row make."""
-    together_btv, batch = small.logits(), small.batch
-    errors = []
-    segments = range(1, int(batch["target_segment"].max()) + 1)
-    for segment in segments:  # the sentences of this number, each alone in its row
-        alone_btv = small.logits(only_segment(batch, segment))
+    pairs = packed_and_alone(small.logits, small.batch)
+    return worst(np.max(np.abs(x_tv - y_tv), initial=0) for x_tv, y_tv in pairs)
+
+
+def packed_and_alone(
+    logits: Callable[[dict], np.ndarray], batch: dict
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the logits [t, v] of each sentence, in its row and alone in one."""
+    together_btv = logits(batch)
+    for segment in range(1, int(batch["target_segment"].max()) + 1):
+        alone_btv = logits(only_segment(batch, segment))
         for b, row in enumerate(batch["target_segment"] == segment):
-            got_tv, want_tv = alone_btv[b, : row.sum()], together_btv[b, row]
-            errors.append(np.max(np.abs(got_tv - want_tv), initial=0))
-    return worst(errors)
+            yield together_btv[b, row], alone_btv[b, : row.sum()]
 
 
 def only_segment(batch, segment: int) -> dict[str, np.ndarray]:
     """A batch of the same shape in which each row has one sentence, at its start."""
     alone = {name: np.zeros_like(x) for name, x in batch.items()}
     for side in ("source", "target"):
-        for b, mine in enumerate(batch[f"{side}_segment"] == segment):
-            n = mine.sum()
-            alone[side][b, :n] = batch[side][b, mine]
+        for b, in_segment in enumerate(batch[f"{side}_segment"] == segment):
+            n = in_segment.sum()
+            alone[side][b, :n] = batch[side][b, in_segment]
             alone[f"{side}_segment"][b, :n] = 1
             alone[f"{side}_position"][b, :n] = range(n)
     return alone
@@ -458,14 +469,20 @@ def only_segment(batch, segment: int) -> dict[str, np.ndarray]:
 def padding(context: Context) -> Measured:
     """Counts the logits that change when other tokens stand where padding is."""
     small = models(context)[PAPER]
-    noisy = dict(small.batch)
-    for side in ("source", "target"):
-        real = small.batch[f"{side}_segment"] > 0
-        noisy[side] = np.where(real, small.batch[side], 7)
     real_bt = small.batch["target_segment"] > 0
+    noisy = noise_in_padding(small.batch, "source", "target")
     with exact():
-        got, want = small.logits(noisy)[real_bt], small.logits()[real_bt]
-    return all_equal(int(np.sum(got != want)), want.size, "logits")
+        changed, expected = small.logits(noisy)[real_bt], small.logits()[real_bt]
+    return all_equal(int(np.sum(changed != expected)), expected.size, "logits")
+
+
+def noise_in_padding(batch: dict, *names: str) -> dict:
+    """A batch with another token wherever arrays of tokens have padding."""
+    tokens = {}
+    for name in names:
+        real = batch[f"{name.split('_')[0]}_segment"] > 0
+        tokens[name] = np.where(real, batch[name], 7)
+    return batch | tokens
 
 
 # ------------------------------------------------------------------------------- search
@@ -491,15 +508,15 @@ def beam(context: Context) -> Measured:
 
 def table_search(options: search.Options):
     """The product's beam search of table models: (table, seeds, limits) -> result."""
-    fields = options._asdict()
-    del fields["vocabulary"]
+    arguments = {**options._asdict(), **search.SPECIAL}
+    del arguments["vocabulary"]
 
     @jax.jit
     def run(table, seed_b, limit_b):
         step = search.table_step(table, seed_b)
         cache = search.table_cache(len(seed_b), options.beam)
-        most = {"max_length": search.MAX_LENGTH, **search.SPECIAL}
-        return beam_search(step, cache, limit_b, **most, **fields)
+        longest = search.MAX_LENGTH
+        return beam_search(step, cache, limit_b, max_length=longest, **arguments)
 
     return run
 
@@ -521,14 +538,16 @@ def search_differences(run, options: search.Options, seed: int) -> tuple[int, in
         )
         for s, limit in zip(seed_b, limit_b, strict=True)
     ]
-    want = search.as_hypotheses([row[: options.nbest] for row in rows], options.nbest)
-    got = jax.device_get(run(table, seed_b, limit_b))
+    expected = search.as_hypotheses(
+        [row[: options.nbest] for row in rows], options.nbest
+    )
+    actual = jax.device_get(run(table, seed_b, limit_b))
     near = functools.partial(np.isclose, rtol=SCORES, atol=SCORES)
     same_bn = (
-        np.all(got.tokens_bnt == want.tokens_bnt, axis=2)
-        & (got.length_bn == want.length_bn)
-        & (got.ended_bn == want.ended_bn)
-        & near(got.score_bn, want.score_bn)
-        & near(got.log_prob_bn, want.log_prob_bn)
+        np.all(actual.tokens_bnt == expected.tokens_bnt, axis=2)
+        & (actual.length_bn == expected.length_bn)
+        & (actual.ended_bn == expected.ended_bn)
+        & near(actual.score_bn, expected.score_bn)
+        & near(actual.log_prob_bn, expected.log_prob_bn)
     )
     return int(np.sum(~same_bn)), same_bn.size

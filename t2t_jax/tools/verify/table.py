@@ -6,7 +6,7 @@ from t2t_jax.tools.verify import determinism, memory, numbers, workdir_checks
 from t2t_jax.tools.verify.check import Check
 
 # What makes a check of each group.
-determined, numeric, of_workdir = (
+determined, numeric, workdir = (
     partial(Check, "determinism"),
     partial(Check, "numbers"),
     partial(Check, "workdir"),
@@ -38,14 +38,14 @@ CHECKS = {
         "a step takes no more memory than plan says", memory.memory, False
     ),
     # With --workdir.
-    "checkpoints": of_workdir("checkpoints are as written", workdir_checks.checkpoints),
-    "tokenizer": of_workdir(
+    "checkpoints": workdir("checkpoints are as written", workdir_checks.checkpoints),
+    "tokenizer": workdir(
         "config, tokenizer as recorded; lossless", workdir_checks.tokenizer
     ),
-    "metrics": of_workdir("the log fits the checkpoints", workdir_checks.metrics),
-    "scores": of_workdir("scores follow from translations", workdir_checks.scores),
-    "translations": of_workdir(
+    "metrics": workdir("the log fits the checkpoints", workdir_checks.metrics),
+    "scores": workdir("scores follow from translations", workdir_checks.scores),
+    "translations": workdir(
         "translations follow from parameters", workdir_checks.translations
     ),
-    "trains": of_workdir("the config trains", workdir_checks.trains),
+    "trains": workdir("the config trains", workdir_checks.trains),
 }

@@ -1,8 +1,8 @@
-"""Checks of a workdir: its files, that they train on, and that its scores follow.
+"""Checks of a workdir: its files are intact, it trains on, and its scores follow.
 
-Scores from its translations, these from its model. None writes into the workdir. Each
-check judges one thing. What another check judges makes it unavailable here, so that one
-fault is reported once.
+Scores follow from translations, and these from the model. No check writes into the
+workdir. Each judges one thing: behind a fault that another check reports, it is
+unavailable, so that a fault is reported once.
 """
 
 import contextlib
@@ -144,23 +144,23 @@ def tokenizer(context: Context) -> Measured:
     if 1 in task.sides and task.predicts != "label":
         sides["target"] = vocabulary
     lines, note = _dev_lines(config, sides)
-    own = not (config.data.tokenizer or config.train.init_from)
-    own &= not (workdir / IMPORTED).exists()
+    trained_here = not (config.data.tokenizer or config.train.init_from)
+    trained_here &= not (workdir / IMPORTED).exists()
     changed = []
-    for side, of_side in sides.items():
-        asked = [*lines[side], *HARD_LINES]
-        decoded = of_side.decode(of_side.encode(asked))
+    for side, side_vocabulary in sides.items():
+        texts = [*lines[side], *HARD_LINES]
+        decoded = side_vocabulary.decode(side_vocabulary.encode(texts))
         changed += [
-            f"{side}: {line!r} becomes {after!r}"
-            for line, after in zip(asked, decoded, strict=True)
-            if line != after
+            f"{side}: {line!r} becomes {round_trip!r}"
+            for line, round_trip in zip(texts, decoded, strict=True)
+            if line != round_trip
         ]
     count = sum(map(len, lines.values())) + len(sides) * len(HARD_LINES)
     result = all_equal(len(changed), count, "lines, encoded and decoded,")
     result = dataclasses.replace(
         result, figure=f"as recorded; {len(changed)} of {count:,} lines change"
     )
-    if changed and not own:
+    if changed and not trained_here:
         note = "the tokenizer was not trained by this run, so it may lose something"
         result = dataclasses.replace(result, held=None, bound="")
     return with_details(result, [*([note] if note else []), *changed])
@@ -213,16 +213,16 @@ def metrics(context: Context) -> Measured:
     return with_details(result, [*faults, *score_faults])
 
 
-def _in_order(entries: list[dict], last: int) -> list[str]:
+def _in_order(entries: list[dict], last_step: int) -> list[str]:
     """Faults in the order of steps: each kind has a step once, none after the last."""
-    faults, before = [], {}
+    faults, newest = [], {}
     for entry in entries:
         step, kind = entry["step"], entry["kind"]
-        if step <= before.get(kind, -1):
-            faults.append(f"{kind} of step {step:,} follows step {before[kind]:,}")
-        if step > last:
-            faults.append(f"{kind} of step {step:,}: the run has {last:,} steps")
-        before[kind] = step
+        if step <= newest.get(kind, -1):
+            faults.append(f"{kind} of step {step:,} follows step {newest[kind]:,}")
+        if step > last_step:
+            faults.append(f"{kind} of step {step:,}: the run has {last_step:,} steps")
+        newest[kind] = step
     return faults
 
 
@@ -236,10 +236,11 @@ def _best_scores(
     faults = []
     for step, goodness in best.items():
         score = scores.get(step, {}).get(task.chosen_by)
-        kept = goodness if task.higher_is_better else -goodness
-        if score is None or not math.isclose(score, kept, rel_tol=1e-9):
+        best_score = goodness if task.higher_is_better else -goodness
+        if score is None or not math.isclose(score, best_score, rel_tol=1e-9):
             faults.append(
-                f"best/{step} was kept for {task.chosen_by} {kept}; the log has {score}"
+                f"best/{step} was kept for {task.chosen_by} {best_score}; the log has "
+                f"{score}"
             )
     return faults, len(best)
 
@@ -274,14 +275,14 @@ def trains(context: Context) -> Measured:
     position = Rollbacks(workdir).position(number, progress.position)
     batch = _batch(config, pairs, position, mesh)
     placed = jax.device_put(state, jax.tree.map(lambda x: x.sharding, steps.shapes))
-    of_frozen = tuple(
+    frozen_arrays = tuple(
         jax.device_put(p, jax.tree.map(lambda x: x.sharding, shapes))
         for p, shapes in zip(frozen.read(), steps.frozen, strict=True)
     )
-    after, values = steps.train(placed, batch, *of_frozen)
+    trained_state, values = steps.train(placed, batch, *frozen_arrays)
     loss, rate = float(values["loss"]), float(values["learning_rate"])
     # A schedule may have fallen to 0 at the end of the run.
-    if not _trained(state.parameters, after.parameters, moved=rate > 0):
+    if not _trained(state.parameters, trained_state.parameters, moved=rate > 0):
         figure = f"loss {loss:.3f}; no parameter changed, or one is not finite"
         return Measured(figure, "parameters change, and stay finite", False)
     logged = read_log(workdir / METRICS).metrics("train").items()
@@ -310,8 +311,8 @@ def _batch(
 def _trained(before: Parameters, after: Parameters, moved: bool) -> bool:
     """True if parameters are finite, and, if `moved`, not all as they were."""
     finite = jax.tree.all(jax.tree.map(lambda x: np.isfinite(x).all(), after))
-    same = jax.tree.all(jax.tree.map(np.array_equal, before, after))
-    return bool(finite) and not (moved and same)
+    unchanged = jax.tree.all(jax.tree.map(np.array_equal, before, after))
+    return bool(finite) and not (moved and unchanged)
 
 
 def _judged(step: int, loss: float, recorded: float) -> Measured:
@@ -366,16 +367,16 @@ def scores(context: Context) -> Measured:
         if reason := _not_comparable(scored):
             notes.append(f"{name}: {reason}")
             continue
-        of_set = task.of(scored.corpus)
+        set_task = task.of(scored.corpus)
         if context.full:
-            again = of_set.scores(scored.answers, scored.pairs, scored.corpus)
+            computed = set_task.scores(scored.answers, scored.pairs, scored.corpus)
         else:
-            again = of_set.quick_scores(scored.answers, scored.pairs)
-        compared += len(again)
+            computed = set_task.quick_scores(scored.answers, scored.pairs)
+        compared += len(computed)
         faults += [
             f"{name}: {score} is {scored.scores.get(score)}, and comes to {value} now"
-            for score, value in again.items()
-            if not _same(value, scored.scores.get(score))
+            for score, value in computed.items()
+            if not _equal_values(value, scored.scores.get(score))
         ]
     if not compared:
         raise Unavailable("; ".join(notes) or f"{workdir} has no scores")
@@ -426,12 +427,12 @@ def _not_comparable(scored: Scored) -> str:
     return ""
 
 
-def _same(a, b) -> bool:
+def _equal_values(a, b) -> bool:
     """Compares values of JSON; numbers up to their last digit."""
     if isinstance(a, float) and isinstance(b, int | float):
         return math.isclose(a, b, rel_tol=1e-12)
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(_equal_values(a[key], b[key]) for key in a)
     return a == b
 
 
@@ -453,8 +454,8 @@ def translations(context: Context) -> Measured:
             sets.append(scored)
     if not sets:
         raise Unavailable("; ".join(notes) or f"{workdir} has no translations")
-    most = FULL_LINES if context.full else QUICK_LINES
-    faults, compared, others = [], 0, set()
+    limit = FULL_LINES if context.full else QUICK_LINES
+    faults, compared, changes = [], 0, set()
     for scored in sets:
         translator = _recorded(workdir, scored.scores)
         if translator is None:
@@ -464,24 +465,26 @@ def translations(context: Context) -> Measured:
             )
             compared += 1
             continue
-        of_set = task.of(scored.corpus)
-        rows = _sample(len(scored.pairs), max(1, most // len(sets)), of_set.searches)
-        again = of_set.answers(translator, [scored.pairs[row] for row in rows], False)
+        set_task = task.of(scored.corpus)
+        rows = _sample(len(scored.pairs), max(1, limit // len(sets)), set_task.searches)
+        answers = set_task.answers(
+            translator, [scored.pairs[row] for row in rows], False
+        )
         compared += len(rows)
         faults += [
             f"{scored.name}, line {row + 1:,}: {line!r} here, {scored.answers[row]!r} "
             "on disk"
-            for row, line in zip(rows, again, strict=True)
+            for row, line in zip(rows, answers, strict=True)
             if line != scored.answers[row]
         ]
         if context.full:
             compared += 1
-            faults += _perplexity_faults(of_set, translator, scored)
-        others |= _differences(scored.scores)
+            faults += _perplexity_faults(set_task, translator, scored)
+        changes |= _differences(scored.scores)
     result = all_equal(len(faults), compared, "lines, translated again,")
-    if others:
+    if changes:
         allowed = compared // ELSEWHERE
-        notes.append(f"the run's machine differs: {', '.join(sorted(others))}")
+        notes.append(f"the run's machine differs: {', '.join(sorted(changes))}")
         result = dataclasses.replace(
             result, bound=f"<= {allowed}", held=len(faults) <= allowed
         )
@@ -507,16 +510,16 @@ def _recorded(workdir: Workdir, stored: dict) -> Translator | None:
     return translator
 
 
-def _sample(count: int, most: int, apart: bool) -> list[int]:
+def _sample(count: int, limit: int, spread: bool) -> list[int]:
     """Numbers of lines to answer again.
 
     Args:
       apart: spread over the set; else the first ones, as what a task hides in a line
         may depend on the line's number.
     """
-    if not apart:
-        return [*range(min(count, most))]
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)).tolist()
+    if not spread:
+        return [*range(min(count, limit))]
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).astype(int)).tolist()
 
 
 def _perplexity_faults(
@@ -531,6 +534,10 @@ def _perplexity_faults(
 
 def _differences(stored: dict) -> set[str]:
     """The parts of machine and versions that differ from those that made scores."""
-    then = stored.get("machine", {}) | stored.get("versions", {})
-    here = describe_machine()
-    return {f"{k} {then.get(k)} -> {v}" for k, v in here.items() if then.get(k) != v}
+    recorded = stored.get("machine", {}) | stored.get("versions", {})
+    current = describe_machine()
+    return {
+        f"{k} {recorded.get(k)} -> {v}"
+        for k, v in current.items()
+        if recorded.get(k) != v
+    }

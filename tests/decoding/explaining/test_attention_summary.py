@@ -28,10 +28,10 @@ def test_heads_that_are_known():
     maps.encoder[0, 0] = 1 / 4  # even: two bits, and no offset on the whole
     maps.encoder[0, 1] = np.eye(4)[[1, 2, 3, 3]]  # the next one, and the end itself
     maps.cross[0, 0] = np.eye(4)[[3, 3, 0]]
-    found = summarize(maps)
-    assert found["encoder"].entropy[0] == pytest.approx([2, 0])
-    assert found["encoder"].offset[0] == pytest.approx([0, 3 / 4])
-    assert found["cross"].peak[0, 0] == pytest.approx(2 / 3)
+    summary = summarize(maps)
+    assert summary["encoder"].entropy[0] == pytest.approx([2, 0])
+    assert summary["encoder"].offset[0] == pytest.approx([0, 3 / 4])
+    assert summary["cross"].peak[0, 0] == pytest.approx(2 / 3)
 
 
 def test_rollout_sums_over_all_paths():
@@ -54,9 +54,9 @@ def test_rollout_sums_over_all_paths():
         for middle in range(t):
             went = step(decoder[1], i, middle) / 2  # from the first layer's output
             want_ts[i, k] += went * cross[0][middle, j] / 2 * want_ss[j, k]
-    found = rollout(maps)
-    np.testing.assert_allclose(found.encoder, want_ss, rtol=1e-5)
-    np.testing.assert_allclose(found.cross, want_ts / (3 / 4), rtol=1e-5)
+    sums = rollout(maps)
+    np.testing.assert_allclose(sums.encoder, want_ss, rtol=1e-5)
+    np.testing.assert_allclose(sums.cross, want_ts / (3 / 4), rtol=1e-5)
 
 
 def covered(source, target, looks_at):
@@ -65,31 +65,31 @@ def covered(source, target, looks_at):
     Args:
       looks_at: for each target word, the source word; -1 for the end.
     """
-    ours = vocabulary()
-    pair = tuple(ours.encode([source, target], end=True))
-    source_words = np.array([*ours.words(pair[0][:-1]).of_token, -1])
+    small_vocabulary = vocabulary()
+    pair = tuple(small_vocabulary.encode([source, target], end=True))
+    source_words = np.array([*small_vocabulary.words(pair[0][:-1]).of_token, -1])
     weights = np.zeros((1, 2, len(pair[1]), len(pair[0])), np.float32)
-    target_words = ours.words(pair[1][:-1]).of_token
+    target_words = small_vocabulary.words(pair[1][:-1]).of_token
     for t, word in enumerate([looks_at[j] for j in target_words]):
         keys_s = source_words == word
         weights[0, :, t] = keys_s / keys_s.sum()
     weights[0, :, -1, -1] = 1
-    words = [explained_words(ours, ids, None) for ids in pair]
+    words = [explained_words(small_vocabulary, ids, None) for ids in pair]
     maps = AttentionMaps((), (), None, None, weights)
-    found = cover(*words, maps, 0, None)
-    assert found.links == cover(*words, maps, 0, 1).links  # both heads are alike
-    return (*words, found)
+    coverage = cover(*words, maps, 0, None)
+    assert coverage.links == cover(*words, maps, 0, 1).links  # both heads are alike
+    return (*words, coverage)
 
 
 def test_dropped_and_repeated_words():
-    source, target, found = covered(
+    source, target, coverage = covered(
         "the cat sees dogs", "Die Katze, ihre Katze sieht", [0, 1, 0, 1, 2]
     )
     assert source.texts == ["the", "cat", "sees", "dogs"]
     assert target.texts == ["Die", "Katze,", "ihre", "Katze", "sieht"]
-    assert found.links == [(0, 0), (1, 1), (0, 2), (1, 3), (2, 4)]
-    np.testing.assert_allclose(found.coverage, [2, 2, 1, 0], atol=1e-6)
-    assert (found.dropped, found.repeated) == ([3], [0, 1])
+    assert coverage.links == [(0, 0), (1, 1), (0, 2), (1, 3), (2, 4)]
+    np.testing.assert_allclose(coverage.coverage, [2, 2, 1, 0], atol=1e-6)
+    assert (coverage.dropped, coverage.repeated) == ([3], [0, 1])
     assert covered("a", "", [])[2].weights.shape == (0, 1)  # no word
 
 
@@ -103,11 +103,11 @@ def test_neighbours_of_one_word_are_no_repetition_unless_they_are_equal(
 
 
 def test_where_no_spaces_are_written_pieces_are_words():
-    ours = vocabulary()
+    small_vocabulary = vocabulary()
     # Characters of three bytes, since the vocabulary has none of them.
     for text in ("猫 が犬を", "แมวเห็น"):
-        (ids,) = ours.encode([text], end=True)
-        words = explained_words(ours, ids, None)
+        (ids,) = small_vocabulary.encode([text], end=True)
+        words = explained_words(small_vocabulary, ids, None)
         assert words.texts == [*text.replace(" ", "")]
         assert sorted({*words.of_token}) == [-1, *range(len(words.texts))]
         # A character in bytes, after the space that begins a line.

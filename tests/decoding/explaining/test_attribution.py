@@ -19,10 +19,10 @@ POSITIONS = [0, 3, 5]
 
 def softened(**options):
     """A model whose probabilities are smooth enough for differences."""
-    one = translator(3, **options)
-    (member,) = one.members
+    small = translator(3, **options)
+    (member,) = small.members
     parameters = jax.tree.map(lambda x: x / 3, member.parameters)
-    return one.vocabulary, member._replace(parameters=parameters)
+    return small.vocabulary, member._replace(parameters=parameters)
 
 
 def scaled_log_probs(vocabulary, member, monkeypatch):
@@ -47,11 +47,13 @@ def scaled_log_probs(vocabulary, member, monkeypatch):
             )
 
     def log_probs(token, factor):
-        def of(parameters, batch, **_):
+        def computed(parameters, batch, **_):
             return compute(batch, token, factor)
 
-        ((_, found),) = run_batches(of, vocabulary, [member], [PAIR], divided=True)
-        return found[: len(PAIR[1])]
+        ((_, log_probs_t),) = run_batches(
+            computed, vocabulary, [member], [PAIR], divided=True
+        )
+        return log_probs_t[: len(PAIR[1])]
 
     return log_probs
 
@@ -72,33 +74,33 @@ def test_attributions_are_finite_differences(options, read, monkeypatch):
     vocabulary, member = softened(**options)
     assert can_attribute(member)
     tokens = [PAIR[1][t] for t in POSITIONS]
-    found = attribute(vocabulary, member, PAIR, POSITIONS, tokens)
-    start = found.start[:, None]
-    whole = np.concatenate([found.source, start, found.target], axis=1)
+    attribution = attribute(vocabulary, member, PAIR, POSITIONS, tokens)
+    start = attribution.start[:, None]
+    attributed = np.concatenate([attribution.source, start, attribution.target], axis=1)
     scaled, e = scaled_log_probs(vocabulary, member, monkeypatch), 0.002
     for column, token in read.items():
-        more, less = scaled(token, 1 + e), scaled(token, 1 - e)
-        wanted = ((more - less) / (2 * e))[POSITIONS]
+        above, below = scaled(token, 1 + e), scaled(token, 1 - e)
+        slopes = ((above - below) / (2 * e))[POSITIONS]
         np.testing.assert_allclose(
-            whole[:, column], wanted, rtol=0.02, atol=0.01 * abs(whole).max()
+            attributed[:, column], slopes, rtol=0.02, atol=0.01 * abs(attributed).max()
         )
     np.testing.assert_allclose(
-        found.log_probs, ((more + less) / 2)[POSITIONS], atol=0.01
+        attribution.log_probs, ((above + below) / 2)[POSITIONS], atol=0.01
     )
 
 
 def test_later_pieces_count_for_nothing_and_a_contrast_is_a_difference():
     vocabulary, member = softened()
     tokens = [PAIR[1][t] for t in POSITIONS]
-    chosen, rival = (
-        attribute(vocabulary, member, PAIR, POSITIONS, of)
-        for of in (tokens, [278, 278, 278])
+    attribution, rival = (
+        attribute(vocabulary, member, PAIR, POSITIONS, predicted)
+        for predicted in (tokens, [278, 278, 278])
     )
     for row, position in itertools.product(range(3), POSITIONS):
-        later = chosen.target[row, position:]
-        assert later.any() == (position < POSITIONS[row])
-    contrast = chosen.minus(rival)
-    np.testing.assert_array_equal(contrast.source, chosen.source - rival.source)
+        later_p = attribution.target[row, position:]
+        assert later_p.any() == (position < POSITIONS[row])
+    contrast = attribution.minus(rival)
+    np.testing.assert_array_equal(contrast.source, attribution.source - rival.source)
     # A row does not depend on the rows beside it.
     alone = attribute(vocabulary, member, PAIR, [3], tokens[1:2])
-    np.testing.assert_array_equal(alone.source[0], chosen.source[1])
+    np.testing.assert_array_equal(alone.source[0], attribution.source[1])

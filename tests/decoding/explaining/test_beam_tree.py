@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import constraints_for
-from t2t_jax.decoding.search_options import beam_search_algorithm
+from t2t_jax.decoding.search_options import SearchRequest, beam_search_algorithm
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.tools.explain.beam_tree import build_tree, judge_reference
 from t2t_jax.tools.explain.trace import Explained, trace_search
@@ -22,11 +22,13 @@ RULES = {"must": ["Hund sieht"], "must_not": ["Katze"], "line": "a dog"}
 @functools.cache
 def ending(seed=1):
     """A small model that ends some of its outputs, as other random ones do not."""
-    one = translator(seed, output_bias=True)
-    embedding = dict(one.parameters["embedding"])
-    bias_v = embedding["output_bias"].at[one.vocabulary.eos].add(30)
-    parameters = one.parameters | {"embedding": embedding | {"output_bias": bias_v}}
-    return Translator(one.config, one.vocabulary, one.model, parameters, one.steps)
+    small = translator(seed, output_bias=True)
+    embedding = dict(small.parameters["embedding"])
+    bias_v = embedding["output_bias"].at[small.vocabulary.eos].add(30)
+    parameters = small.parameters | {"embedding": embedding | {"output_bias": bias_v}}
+    return Translator(
+        small.config, small.vocabulary, small.model, parameters, small.steps
+    )
 
 
 def tree_of(model, reference=None, line=LINE, stop=None, must=(), must_not=()):
@@ -34,7 +36,8 @@ def tree_of(model, reference=None, line=LINE, stop=None, must=(), must_not=()):
     algorithm = beam_search_algorithm(
         decode.override(beam=SIZES["beam"], stop=stop), vocabulary, SIZES["nbest"]
     )
-    (constraints,) = constraints_for(1, vocabulary, model.phrases, None, must, must_not)
+    request = SearchRequest(must=must, must_not=must_not)
+    (constraints,) = constraints_for(1, vocabulary, model.phrases, request)
     source = model.reader(1, False).sources([line])[0].ids
     search = model._search(algorithm)
     explained = Explained(model.members, vocabulary, model.phrases, search)
@@ -47,9 +50,9 @@ def tree_of(model, reference=None, line=LINE, stop=None, must=(), must_not=()):
 @pytest.mark.parametrize("options", [{"line": LINE}, RULES])
 def test_the_traced_search_is_the_search_and_the_tree_has_all_of_it(options):
     (tree, steps), options = tree_of(ending(), **options), dict(options)
-    (wanted,) = ending().translate([options.pop("line")], **options, **SIZES)
+    (expected,) = ending().translate([options.pop("line")], **options, **SIZES)
     result = steps[-1].result
-    for n, hypothesis in enumerate(wanted.hypotheses):
+    for n, hypothesis in enumerate(expected.hypotheses):
         length = result.length_bn[n]
         assert tuple(result.tokens_bnt[n, :length].tolist()) == hypothesis.tokens
         assert float(result.score_bn[n]) == hypothesis.score
@@ -66,22 +69,24 @@ def test_the_traced_search_is_the_search_and_the_tree_has_all_of_it(options):
 
 def test_the_way_of_a_reference():
     model = ending()
-    (wanted,) = model.translate([LINE], **SIZES)
+    (translation,) = model.translate([LINE], **SIZES)
     # The result itself is found.
-    tree, _ = tree_of(model, wanted.best.tokens)
-    score = judge_reference(tree, wanted.log_prob, wanted.score, model.vocabulary)
+    tree, _ = tree_of(model, translation.best.tokens)
+    score = judge_reference(
+        tree, translation.log_prob, translation.score, model.vocabulary
+    )
     assert tree.reference.verdict == "found"
-    np.testing.assert_allclose(score, wanted.score, rtol=1e-6)
+    np.testing.assert_allclose(score, translation.score, rtol=1e-6)
     # Another text leaves the beam, and its node says so.
     ids = model.vocabulary.encode(["ein Hund"], end=True)[0]
     tree, _ = tree_of(model, ids)
     log_prob = model.score([(LINE, "ein Hund")])[0].log_prob
-    judge_reference(tree, log_prob, wanted.score, model.vocabulary)
+    judge_reference(tree, log_prob, translation.score, model.vocabulary)
     reference = tree.reference
     assert reference.verdict == "model error"
     node = tree.nodes[reference.tokens[: reference.step]]
     assert node.fate == "outranked"
-    judge_reference(tree, -0.001, wanted.score, model.vocabulary)
+    judge_reference(tree, -0.001, translation.score, model.vocabulary)
     assert reference.verdict == "search error"
 
 
@@ -90,8 +95,8 @@ def test_fates_follow_from_the_beam(stop):
     fates, eos = set(), ending().vocabulary.eos
     for seed, line in itertools.product((1, 2), (LINE, "a dog", "a cat sees")):
         tree, steps = tree_of(ending(seed), line=line, stop=stop)
-        kept = [node for node in tree.nodes.values() if node.row is not None]
-        with_children = {node.tokens[:-1] for node in kept if node.tokens}
+        in_beam = [node for node in tree.nodes.values() if node.row is not None]
+        with_children = {node.tokens[:-1] for node in in_beam if node.tokens}
         fates |= {node.fate for node in tree.nodes.values()}
         for node in tree.nodes.values():
             assert (node.fate == "alive") == (node.tokens in with_children)
@@ -99,18 +104,18 @@ def test_fates_follow_from_the_beam(stop):
             assert (node.fate in ("ended", "lost")) == complete
             assert (node.fate == "ended") == (complete and node.tokens in tree.finished)
             if node.fate == "outranked":
-                taker, best = tree.nodes[node.by], node
+                taker, best = tree.nodes[node.taken_by], node
                 if node.row is not None:  # it dies as its best extension does
-                    own = (
+                    children = (
                         n for n in tree.nodes.values() if n.tokens[:-1] == node.tokens
                     )
-                    best = max(own, key=lambda n: n.log_prob)
+                    best = max(children, key=lambda n: n.log_prob)
                 gap = taker.log_prob - best.log_prob
                 assert node.margin == pytest.approx(gap, abs=1e-4)
                 assert taker.row == 3 < best.rank
             if node.fate == "lost":
                 worst = tree.nodes[tree.finished[-1]]
-                assert node.by == worst.tokens
+                assert node.taken_by == worst.tokens
                 assert node.margin == pytest.approx(worst.score - node.score, abs=1e-6)
         assert tree.stop.step == len(steps)
     assert fates >= {"alive", "outranked", "ended", "lost", "limit", "stopped"}

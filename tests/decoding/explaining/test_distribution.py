@@ -15,26 +15,26 @@ from tests.decoding.small_translator import translator
 PAIRS = [("the cat", "die Katze"), ("a dog sleeps", "ein Hund, der Hund")]
 
 
-def pairs_of(one, pairs=PAIRS):
-    encode = one.vocabulary.encode
+def pairs_of(small, pairs=PAIRS):
+    encode = small.vocabulary.encode
     sides = (encode(side, end=True) for side in zip(*pairs, strict=True))
     return list(zip(*sides, strict=True))
 
 
-def probabilities(one, pair):
+def probabilities(small, pair):
     """Of each position, [t, v], in float64, of one row without padding."""
     batch = {}
     for side, ids in zip(("source", "target"), pair, strict=True):
         batch[side] = np.array([ids], np.int32)
         batch[f"{side}_segment"] = np.ones_like(batch[side])
         batch[f"{side}_position"] = np.arange(len(ids), dtype=np.int32)[None]
-    forced = teacher_forcing(batch, one.vocabulary.bos)
+    forced = teacher_forcing(batch, small.vocabulary.bos)
 
     @jax.jit
     def compute(parameters):
-        return logits(nnx.merge(one.model.definition, parameters), forced)[0]
+        return logits(nnx.merge(small.model.definition, parameters), forced)[0]
 
-    exp_tv = np.exp(np.float64(compute(one.parameters)))
+    exp_tv = np.exp(np.float64(compute(small.parameters)))
     return exp_tv / exp_tv.sum(1, keepdims=True)
 
 
@@ -42,11 +42,11 @@ def test_distributions_are_those_of_the_softmax():
     models = [translator(1, layers=2), translator(2, layers=2)]
     joint = Translator.ensemble(models)
     pairs = pairs_of(joint)[1:]
-    found = distributions(joint.vocabulary, joint.members, pairs)
+    computed = distributions(joint.vocabulary, joint.members, pairs)
     for pair, (log_probs, entropy, rank, top_ids, top_log_probs) in zip(
-        pairs, found, strict=True
+        pairs, computed, strict=True
     ):
-        p_tv = np.mean([probabilities(one, pair) for one in models], axis=0)
+        p_tv = np.mean([probabilities(model, pair) for model in models], axis=0)
         places = np.arange(len(pair[1])), pair[1]
         # The logits of these models are large: float32 leaves 1e-3 nats, by machine.
         close = {"rtol": 1e-3, "atol": 1e-3}
@@ -59,38 +59,40 @@ def test_distributions_are_those_of_the_softmax():
         ]
         best_tk = np.argsort(-p_tv, axis=1)[:, :TOP]
         assert top_ids.tolist() == best_tk.tolist()
-        wanted = np.take_along_axis(p_tv, best_tk, axis=1)
-        np.testing.assert_allclose(top_log_probs, np.log(wanted), **close)
+        expected = np.take_along_axis(p_tv, best_tk, axis=1)
+        np.testing.assert_allclose(top_log_probs, np.log(expected), **close)
 
 
 @pytest.mark.parametrize(
     "options", [{"norm": "pre"}, pytest.param({"kind": "lstm"}, marks=pytest.mark.slow)]
 )
 def test_the_last_layer_of_the_lens_is_the_model(options):
-    one = translator(1, layers=2, **options)
-    pairs = pairs_of(one)
-    found = distribution.lenses(one.vocabulary, one.members[0], pairs)
-    whole = distributions(one.vocabulary, one.members, pairs)
-    for lens, wanted in zip(found, whole, strict=True):
-        np.testing.assert_allclose(lens.probs[-1], np.exp(wanted.log_probs), rtol=1e-5)
-        np.testing.assert_array_equal(lens.rank[-1], wanted.rank)
-        best = wanted.top_ids[:, : distribution.LAYER_TOP]
+    small = translator(1, layers=2, **options)
+    pairs = pairs_of(small)
+    lenses = distribution.lenses(small.vocabulary, small.members[0], pairs)
+    expected_all = distributions(small.vocabulary, small.members, pairs)
+    for lens, expected in zip(lenses, expected_all, strict=True):
+        np.testing.assert_allclose(
+            lens.probs[-1], np.exp(expected.log_probs), rtol=1e-5
+        )
+        np.testing.assert_array_equal(lens.rank[-1], expected.rank)
+        best = expected.top_ids[:, : distribution.LAYER_TOP]
         np.testing.assert_array_equal(lens.top_ids[-1], best)
-        assert lens.top_probs.shape == (2, len(wanted.rank), distribution.LAYER_TOP)
+        assert lens.top_probs.shape == (2, len(expected.rank), distribution.LAYER_TOP)
 
 
 def test_the_first_layer_of_the_lens_is_a_model_without_the_second():
     """Its norm is that of the whole stack."""
-    two = translator(1, layers=2, norm="pre")
-    one = translator(1, layers=2, norm="pre", decoder_layers=1)
-    pairs = pairs_of(two)
-    lens = distribution.lenses(two.vocabulary, two.members[0], pairs)[0]
-    first = {"decoder": {0: two.parameters["decoder"][0]}}
-    (member,) = one.members
-    member = member._replace(parameters=two.parameters | first)
-    (wanted, _) = distributions(two.vocabulary, [member], pairs)
+    two_layers = translator(1, layers=2, norm="pre")
+    one_layer = translator(1, layers=2, norm="pre", decoder_layers=1)
+    pairs = pairs_of(two_layers)
+    lens = distribution.lenses(two_layers.vocabulary, two_layers.members[0], pairs)[0]
+    decoder = {"decoder": {0: two_layers.parameters["decoder"][0]}}
+    (member,) = one_layer.members
+    member = member._replace(parameters=two_layers.parameters | decoder)
+    (expected, _) = distributions(two_layers.vocabulary, [member], pairs)
     np.testing.assert_allclose(
         lens.top_probs[0],
-        np.exp(wanted.top_log_probs[:, : distribution.LAYER_TOP]),
+        np.exp(expected.top_log_probs[:, : distribution.LAYER_TOP]),
         rtol=1e-3,
     )

@@ -1,5 +1,6 @@
 """An explanation says what the translator does, and its page holds the same numbers."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from t2t_jax import UserError
 from t2t_jax.tools.explain.explain import explain
-from t2t_jax.tools.explain.explanation import Missing, to_payload
+from t2t_jax.tools.explain.explanation import Explanation, Missing, to_payload
 from tests.decoding.small_translator import translator
 from tests.viewing.pages import blobs_of
 
@@ -20,9 +21,9 @@ def explained():
 
 
 def test_the_translation_is_that_of_translate(explained):
-    (wanted,) = translator().translate([LINE], beam=3)
-    found, target = explained.readings
-    assert found.hypothesis == wanted.best
+    (expected,) = translator().translate([LINE], beam=3)
+    reading, target = explained.readings
+    assert reading.hypothesis == expected.best
     assert target.hypothesis.text == TARGET
     (score,) = translator().score([(LINE, TARGET)])
     np.testing.assert_allclose(target.hypothesis.score, score.score, rtol=1e-5)
@@ -30,43 +31,35 @@ def test_the_translation_is_that_of_translate(explained):
     assert target.pieces == score.pieces
     (sentence,) = explained.sentences
     np.testing.assert_allclose(sentence.reference_score, score.score, rtol=1e-5)
-    verdict = "search error" if score.score > wanted.score else "model error"
+    verdict = "search error" if score.score > expected.score else "model error"
     assert sentence.tree.reference.verdict == verdict
     # The readings differ where they say so.
-    position, rival = found.difference
-    ours, theirs = (r.hypothesis.tokens for r in explained.readings)
-    assert ours[:position] == theirs[:position]
-    assert rival == theirs[position] != ours[position]
-    assert target.difference.rival == ours[position]
+    position, rival = reading.difference
+    tokens, target_tokens = (r.hypothesis.tokens for r in explained.readings)
+    assert tokens[:position] == target_tokens[:position]
+    assert rival == target_tokens[position] != tokens[position]
+    assert target.difference.rival == tokens[position]
 
 
 def test_the_verdict_names_the_difference(explained):
-    found, target = explained.readings
-    t = found.difference.position
-    p = [np.exp(each.distribution.log_probs[t]) for each in (found, target)]
-    best = np.exp(found.distribution.top_log_probs[t, 0])
-    attended = found.maps.cross[found.coverage.layer, :, t].mean(axis=0)
-    lines = explained.verdicts().splitlines()
-    assert lines[:3] == [
-        LINE,
-        f"  a & b: {found.hypothesis.text}",
-        f"  target: {TARGET}",
-    ]
-    assert explained.sentences[0].tree.reference.why in lines[3]
-    assert f"first difference: token {t + 1}; " in lines[4]
-    assert f"“{found.pieces[t]}” {p[0]:.2f}, rank" in lines[4]
-    assert f"“{target.pieces[t]}” {p[1]:.2f}, rank" in lines[4]
-    assert (
-        f": “{explained.models[0].piece_of[found.distribution.top_ids[t, 0]]}” "
-        in (lines[5])
-    )
-    assert f"” {best:.2f}, " in lines[5]
+    reading, target = explained.readings
+    t = reading.difference.position
+    attended = reading.maps.cross[reading.coverage.layer, :, t].mean(axis=0)
     token = explained.sentences[0].pieces[attended.argmax()]
-    assert f": “{token}” {attended.max():.2f}, " in lines[6]
+    best = explained.models[0].piece_of[reading.distribution.top_ids[t, 0]]
+    lines = explained.verdicts().splitlines()
     assert len(lines) == 7
+    assert lines[:2] == [LINE, f"  a & b: {reading.hypothesis.text}"]
+    assert explained.sentences[0].tree.reference.why in lines[3]
+    for side in (reading, target):
+        p = np.exp(side.distribution.log_probs[t])
+        assert f"“{side.pieces[t]}” {p:.2f}, rank" in lines[4]
+    p = np.exp(reading.distribution.top_log_probs[t, 0])
+    assert f": “{best}” {p:.2f}" in lines[5]
+    assert f": “{token}” {attended.max():.2f}, " in lines[6]
     alone = explain(translator(), LINE, beam=3, alternatives=0).verdicts()
-    t = found.distribution.log_probs.argmin()
-    assert f"least probable: token {t + 1}; translation “{found.pieces[t]}”" in alone
+    t = reading.distribution.log_probs.argmin()
+    assert f"least probable: token {t + 1}; translation “{reading.pieces[t]}”" in alone
     assert "target" not in alone
 
 
@@ -79,23 +72,28 @@ def test_the_page_holds_the_arrays(explained):
     (sentence,) = content["sentences"]
     assert sentence["source"] == LINE
 
-    def array(shown, kind):
-        raw = np.frombuffer(blobs[f"blob-{shown['blob']}"], kind)
-        return raw.reshape(shown["shape"])
+    def array(entry_readingence, kind):
+        raw = np.frombuffer(blobs[f"blob-{entry_readingence['blob']}"], kind)
+        return raw.reshape(entry_readingence["shape"])
 
     (entry,) = sentence["of"]
-    for reading, shown in zip(explained.readings, entry["readings"], strict=True):
-        assert shown["pieces"] == [*reading.pieces]
+    for reading, entry_reading in zip(
+        explained.readings, entry["readings"], strict=True
+    ):
+        assert entry_reading["pieces"] == [*reading.pieces]
         log_probs = reading.distribution.log_probs
-        np.testing.assert_allclose(shown["log_probs"], log_probs, rtol=1e-4)
+        np.testing.assert_allclose(entry_reading["log_probs"], log_probs, rtol=1e-4)
         for name in ("encoder", "decoder", "cross"):
-            packed = shown["attention"][name]["weights"]
+            packed = entry_reading["attention"][name]["weights"]
             weights = array(packed, "u1") * packed["scale"]
             assert np.abs(weights - getattr(reading.maps, name)).max() < 0.51 / 255
-        packed, wanted = shown["attribution"]["source"], reading.attribution.said.source
+        packed, expected = (
+            entry_reading["attribution"]["source"],
+            reading.attribution.said.source,
+        )
         values = array(packed, "i1") * np.array(packed["scale"])[:, None]
-        steps = np.abs(wanted).max(1, keepdims=True) / 127
-        assert (np.abs(values - wanted) <= 0.51 * steps + 1e-6).all()
+        steps = np.abs(expected).max(1, keepdims=True) / 127
+        assert (np.abs(values - expected) <= 0.51 * steps + 1e-6).all()
 
 
 def test_the_tree_of_the_page_is_the_tree(explained):
@@ -113,6 +111,16 @@ def test_the_tree_of_the_page_is_the_tree(explained):
     assert [*tree.nodes][search["finished"][0]] == tree.finished[0]
 
 
+def test_a_part_that_is_missing_has_its_reason_on_the_page(explained):
+    model = explained.models[0]
+    reading = dataclasses.replace(explained.readings[0], lens=Missing("no layers"))
+    sentence = dataclasses.replace(model.sentences[0], readings=(reading,))
+    changed = Explanation((dataclasses.replace(model, sentences=(sentence,)),))
+    (entry,) = to_payload(changed).content["sentences"][0]["of"]
+    assert entry["readings"][0]["lens"] == {"missing": "no layers"}
+
+
+@pytest.mark.slow
 def test_what_a_model_has_not_is_named():
     """A model without attention within the source."""
     explanation = explain(translator(kind="lstm"), "a dog", beam=1, alternatives=1)
@@ -120,9 +128,9 @@ def test_what_a_model_has_not_is_named():
     assert len(reading.maps.cross)
     assert isinstance(reading.rollout, Missing)
     content = to_payload(explanation).content
-    shown = content["sentences"][0]["of"][0]["readings"][0]["attention"]
-    assert "within the source" in shown["encoder"]["missing"]
-    assert "weights" in shown["cross"]
+    attention = content["sentences"][0]["of"][0]["readings"][0]["attention"]
+    assert "within the source" in attention["encoder"]["missing"]
+    assert "weights" in attention["cross"]
 
 
 def test_mistakes_are_named():

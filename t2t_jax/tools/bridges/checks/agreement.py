@@ -29,10 +29,10 @@ RANDOM = 100  # pairs of random tokens that are compared
 SHORTEST, LONGEST = 3, 16  # tokens of the random sources
 SILENT = 50.0  # nats below the best logit of a position: a probability of 0
 
-Tokens = Sequence[Sequence[int]]
+Sentences = Sequence[Sequence[int]]
 
 
-class Logits(NamedTuple):
+class LogitsAgreement(NamedTuple):
     """Logits of both systems, compared.
 
     Tokens that both silence, `SILENT` below the best of their position, do not count.
@@ -54,7 +54,7 @@ class Logits(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Greedy:
+class GreedyAgreement:
     """Greedy translations of both systems, compared."""
 
     lines: int  # compared
@@ -77,7 +77,7 @@ class Greedy:
         return text
 
 
-class Texts(NamedTuple):
+class TextAgreement(NamedTuple):
     """Beam-search translations of both systems, compared."""
 
     lines: int  # compared
@@ -115,29 +115,35 @@ def random_pairs(translator: Translator) -> tuple[list[list[int]], list[list[int
         return rng.choice(ordinary(side), length).tolist()
 
     source = vocabulary.source
-    first = source.encode([""])[0]
-    sources = [[*first, *drawn(source), source.eos] for _ in range(RANDOM)]
-    start = [vocabulary.bos, *vocabulary.encode([""])[0]]
-    return sources, [[*start, *drawn(vocabulary)] for _ in range(RANDOM)]
+    source_prefix = source.encode([""])[0]
+    sources = [[*source_prefix, *drawn(source), source.eos] for _ in range(RANDOM)]
+    target_prefix = [vocabulary.bos, *vocabulary.encode([""])[0]]
+    return sources, [[*target_prefix, *drawn(vocabulary)] for _ in range(RANDOM)]
 
 
-def check_logits(translator: Translator, script: str, **job: Any) -> Logits:
+def check_logits(translator: Translator, script: str, **job: Any) -> LogitsAgreement:
     """Compares our logits of random pairs with those of a script of `peers/`."""
     sources, targets = (tokens[:8] for tokens in random_pairs(translator))
-    theirs = peer_process.run(script, "logits", sources=sources, targets=targets, **job)
-    return compare_logits(translator, logits(translator, sources, targets), theirs)
+    peer_logits = peer_process.run(
+        script, "logits", sources=sources, targets=targets, **job
+    )
+    return compare_logits(translator, logits(translator, sources, targets), peer_logits)
 
 
 def check_greedy(
-    translator: Translator, script: str, sources: Tokens, limits: list[int], **job: Any
-) -> Greedy:
+    translator: Translator,
+    script: str,
+    sources: Sentences,
+    limits: list[int],
+    **job: Any,
+) -> GreedyAgreement:
     """Compares our greedy translations of ids with EOS with those of a peer script."""
-    theirs = peer_process.run(script, "greedy", sources=sources, limits=limits, **job)
-    ours = [h.tokens for h in translator.translate_ids(sources, beam=1)]
-    return compare_greedy(translator, sources, ours, theirs["tokens"], limits)
+    answer = peer_process.run(script, "greedy", sources=sources, limits=limits, **job)
+    tokens = [h.tokens for h in translator.translate_ids(sources, beam=1)]
+    return compare_greedy(translator, sources, tokens, answer["tokens"], limits)
 
 
-def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
+def logits(translator: Translator, sources: Sentences, targets: Sentences) -> list:
     """Computes our logits for sources with EOS and decoder inputs, float32 [t, v].
 
     On a GPU or TPU, call it with `jax.default_matmul_precision("highest")`.
@@ -164,89 +170,95 @@ def logits(translator: Translator, sources: Tokens, targets: Tokens) -> list:
 
 
 def compare_logits(
-    translator: Translator, ours: Sequence, theirs: dict[str, np.ndarray]
-) -> Logits:
+    translator: Translator, our_logits: Sequence, peer_logits: dict[str, np.ndarray]
+) -> LogitsAgreement:
     """Compares `logits` with those of a peer, of tokens that translations may have."""
     vocabulary = translator.vocabulary
     kept_v = np.ones(len(vocabulary), bool)
     kept_v[[*never_generated(vocabulary)]] = False
     difference = largest = 0.0
-    for row, mine in enumerate(ours):
-        mine, other = (
-            mine[:, kept_v],
-            theirs[f"logits_{row}"][:, : len(kept_v)][:, kept_v],
+    for row, our_tv in enumerate(our_logits):
+        our_tv, peer_tv = (
+            our_tv[:, kept_v],
+            peer_logits[f"logits_{row}"][:, : len(kept_v)][:, kept_v],
         )
-        silent = [x <= x.max(-1, keepdims=True) - SILENT for x in (mine, other)]
+        silent = [x <= x.max(-1, keepdims=True) - SILENT for x in (our_tv, peer_tv)]
         heard = ~(silent[0] & silent[1])  # NaN is heard
-        gaps = np.abs(mine - other)[heard]
+        gaps = np.abs(our_tv - peer_tv)[heard]
         difference = float(np.maximum(difference, gaps.max()))
-        largest = max(largest, float(np.abs(mine)[~silent[0]].max()))
-    return Logits(difference, largest)
+        largest = max(largest, float(np.abs(our_tv)[~silent[0]].max()))
+    return LogitsAgreement(difference, largest)
 
 
 def compare_greedy(
-    translator: Translator, sources: Tokens, ours: Tokens, theirs: Tokens, limits
-) -> Greedy:
+    translator: Translator,
+    sources: Sentences,
+    rows: Sentences,
+    peer_rows: Sentences,
+    limits,
+) -> GreedyAgreement:
     """Compares greedy translations token by token; they have EOS if they ended.
 
     At the limit, which is not compared, some systems force EOS.
     """
     equal, suspects = 0, []
-    for line, (mine, other, limit) in enumerate(zip(ours, theirs, limits, strict=True)):
-        mine, other = list(mine)[: limit - 1], list(other)[: limit - 1]
-        if mine == other:
+    for line, (ids, peer_ids, limit) in enumerate(
+        zip(rows, peer_rows, limits, strict=True)
+    ):
+        ids, peer_ids = list(ids)[: limit - 1], list(peer_ids)[: limit - 1]
+        if ids == peer_ids:
             equal += 1
             continue
-        at = next(
-            (i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
-            min(len(mine), len(other)),
+        place = next(
+            (i for i, (a, b) in enumerate(zip(ids, peer_ids, strict=False)) if a != b),
+            min(len(ids), len(peer_ids)),
         )
         # One of the two may have ended without EOS; nothing comes after it.
-        tokens = [x[at] if at < len(x) else None for x in (mine, other)]
-        suspects.append((line, at, tokens))
-    gaps = _gaps(translator, sources, ours, suspects)
+        tokens = [x[place] if place < len(x) else None for x in (ids, peer_ids)]
+        suspects.append((line, place, tokens))
+    gaps = _gaps(translator, sources, rows, suspects)
     different = [
-        (line, at, *tokens, gap)
-        for (line, at, tokens), gap in zip(suspects, gaps, strict=True)
+        (line, place, *tokens, gap)
+        for (line, place, tokens), gap in zip(suspects, gaps, strict=True)
         if not abs(gap) <= TIE
     ]
-    return Greedy(len(ours), equal, len(suspects) - len(different), different)
+    return GreedyAgreement(len(rows), equal, len(suspects) - len(different), different)
 
 
-def _gaps(translator, sources, ours, suspects) -> list[float]:
+def _gaps(translator, sources, rows, suspects) -> list[float]:
     """Our log-probability of our token less that of theirs; NaN if one has none."""
-    pairs, places = [], []
-    for number, (line, at, tokens) in enumerate(suspects):
+    pairs, scored = [], []
+    for number, (line, place, tokens) in enumerate(suspects):
         if None in tokens:
             continue
-        before = [*ours[line][:at]]
-        pairs += [([*sources[line]], [*before, token]) for token in tokens]
-        places.append(number)
+        prefix = [*rows[line][:place]]
+        pairs += [([*sources[line]], [*prefix, token]) for token in tokens]
+        scored.append(number)
     gaps = [float("nan")] * len(suspects)
     if pairs:
         scores = scoring.score(
             translator.vocabulary, translator.members, pairs, alpha=0.0, penalty="none"
         )
-        last = [score.log_probs[-1] for score in scores]
-        for number, a, b in zip(places, last[::2], last[1::2], strict=True):
+        log_probs = [score.log_probs[-1] for score in scores]
+        for number, a, b in zip(scored, log_probs[::2], log_probs[1::2], strict=True):
             gaps[number] = a - b
     return gaps
 
 
 def compare_texts(
-    translator: Translator, lines: Sequence[str], ours: list, theirs: Sequence[str]
-) -> Texts:
+    translator: Translator, lines: Sequence[str], outputs: list, texts: Sequence[str]
+) -> TextAgreement:
     """Compares our `Translation`s of lines with the texts of a peer."""
     rows = [
         row
-        for row, (mine, other) in enumerate(zip(ours, theirs, strict=True))
-        if mine.text != other
+        for row, (output, text) in enumerate(zip(outputs, texts, strict=True))
+        if output.text != text
     ]
-    scores = translator.score([(lines[row], theirs[row]) for row in rows], warn=False)
-    return Texts(
+    scores = translator.score([(lines[row], texts[row]) for row in rows], warn=False)
+    return TextAgreement(
         len(lines),
         [
-            (row, ours[row].text, theirs[row], ours[row].score, score.score)
+            (row, outputs[row].text, texts[row], outputs[row].score, score.score)
             for row, score in zip(rows, scores, strict=True)
         ],
     )

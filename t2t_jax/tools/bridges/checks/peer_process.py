@@ -44,7 +44,7 @@ def run(script: str, task: str, **job: Any) -> dict[str, Any]:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps({"task": task, "output": str(output), **job}))
         # Not in the current folder, whose modules could shadow installed ones.
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-P", _RUNNER, SCRIPTS / f"{script}.py", file],
             cwd=folder,
             capture_output=True,
@@ -54,12 +54,12 @@ def run(script: str, task: str, **job: Any) -> dict[str, Any]:
             env=os.environ
             | {"JAX_PLATFORMS": "cpu", "TOKENIZERS_PARALLELISM": "false"},
         )
-        if done.returncode or not output.exists():
-            lines = (done.stderr or done.stdout).strip().splitlines()
-            shown = "\n  ".join(lines[-12:])
+        if process.returncode or not output.exists():
+            lines = (process.stderr or process.stdout).strip().splitlines()
+            last_lines = "\n  ".join(lines[-12:])
             raise UserError(
                 f"the other system could not compute {task!r} (exit status "
-                f"{done.returncode}):\n  {shown}"
+                f"{process.returncode}):\n  {last_lines}"
             )
         if task == "logits":
             with np.load(output) as arrays:

@@ -74,7 +74,7 @@ def card(
     """
     provenance = translator.provenance()
     config = unusual(translator.config)
-    listed = "".join(f"- {each}\n" for each in differences)
+    listed = "".join(f"- {difference}\n" for difference in differences)
     return _CARD.format(
         front_matter=front_matter,
         heading=heading,
@@ -122,15 +122,15 @@ def _scores(
     scores: Mapping[str, Mapping[str, Any]], provenance: Mapping[str, Any], target: str
 ) -> str:
     """A table of the scores of these parameters, each with its search and signature."""
-    shown = _SHOWN | {name: (name, "") for name in known_measures()}
-    hidden = meaningless(target)
+    columns = _SHOWN | {name: (name, "") for name in known_measures()}
+    meaningless_scores = meaningless(target)
     rows = []
     for name, stored in sorted(scores.items()):
         # Scores of old versions do not say of which parameters they are.
         if [stored.get("parameters_sha256")] != provenance["parameters_sha256"]:
             continue
-        for key, (label, signature) in shown.items():
-            if key in stored and key not in hidden:
+        for key, (label, signature) in columns.items():
+            if key in stored and key not in meaningless_scores:
                 signed = markdown_cell(stored.get(signature) or "")
                 rows.append(
                     (

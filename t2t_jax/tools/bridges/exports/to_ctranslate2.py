@@ -30,7 +30,7 @@ from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction, write_files
 from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
-from t2t_jax.tools.bridges.weights import SAME, Layers, Rule, Tables
+from t2t_jax.tools.bridges.weights import SAME, LayerNames, TableNames, TensorRule
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 
@@ -52,7 +52,7 @@ _CHOICES = {
     "feed_forward": tuple(_ACTIVATIONS),
 }
 # Tied tables are stored as copies.
-TABLES = Tables(
+TABLES = TableNames(
     source="encoder/embeddings_0/weight",
     target="decoder/embeddings/weight",
     output="decoder/projection/weight",
@@ -62,7 +62,7 @@ TABLES = Tables(
     },
 )
 # It multiplies by the matrices of one input together.
-LAYERS = Layers(
+LAYERS = LayerNames(
     layer="{side}/layer_{number}/",
     linears={
         "attention.query": "self_attention/linear_0/{}",
@@ -154,14 +154,14 @@ def save(translator: Translator, folder: Path, quantization: str = "float32") ->
     specs = _specs()
     spec = _empty(specs, config)
     layers, all_heads = len(spec.decoder.layer), config.side("decoder").heads
-    of_layer, heads = alignment_heads(translator.config, layers)
-    spec.decoder.alignment_layer = np.int16(of_layer)
+    alignment_layer, heads = alignment_heads(translator.config, layers)
+    spec.decoder.alignment_layer = np.int16(alignment_layer)
     spec.decoder.alignment_heads = np.int16(heads or all_heads)  # from the first one
     for name, array in arrays.items():
-        layer, _, last = name.rpartition("/")
+        layer, _, attribute = name.rpartition("/")
         if quantization == "bfloat16":  # its own conversion would need PyTorch
             array = array.astype(jnp.bfloat16)
-        setattr(specs.model_spec.index_spec(spec, layer), last, array)
+        setattr(specs.model_spec.index_spec(spec, layer), attribute, array)
     spec.register_source_vocabulary(names[0])
     spec.register_target_vocabulary(names[1])
     for name, value in tokens.items():
@@ -190,10 +190,14 @@ def variables(
     rows = -(-rows // _MULTIPLE) * _MULTIPLE
     for name in TABLES.positions.values():
         if config.positions == "sinusoid":
-            own = config.own_options(Sinusoid)
-            layout = own.sinusoid_layout, own.sinusoid_spacing
-            table = sinusoids(rows + own.position_offset, config.width, *layout)
-            arrays[name] = table[own.position_offset :]
+            sinusoid = config.own_options(Sinusoid)
+            table = sinusoids(
+                rows + sinusoid.position_offset,
+                config.width,
+                sinusoid.sinusoid_layout,
+                sinusoid.sinusoid_spacing,
+            )
+            arrays[name] = table[sinusoid.position_offset :]
         elif config.positions == "learned":
             # Rows before the offset are never used.
             arrays[name] = arrays[name][config.own_options(Learned).position_offset :]
@@ -202,17 +206,19 @@ def variables(
     return arrays
 
 
-def rules(config: ModelConfig) -> list[Rule]:
+def rules(config: ModelConfig) -> list[TensorRule]:
     """The rules between our parameters, with `output_bias`, and its variables."""
     table_rules = [*weights.table_rules(config, TABLES)]
     if config.positions == "relative":
         values = config.own_options(Relative).relative_values
         for side in ("encoder", "decoder"):
             for number in range(config.side(side).layers):
-                at = f"{side}/layer_{number}/self_attention/relative_position_"
+                prefix = f"{side}/layer_{number}/self_attention/relative_position_"
                 for part in ("key", "value") if values else ("key",):
-                    ours = f"{side}_positions.{number}.{part}"
-                    table_rules.append(Rule(f"{at}{part}s", (ours,), SAME))
+                    parameter = f"{side}_positions.{number}.{part}"
+                    table_rules.append(
+                        TensorRule(f"{prefix}{part}s", (parameter,), SAME)
+                    )
     names = LAYERS
     if weights.is_gated(config):
         names = LAYERS._replace(linears=LAYERS.linears | _GATED)
@@ -239,8 +245,8 @@ def _specs() -> ModuleType:
     """Imports CTranslate2's specifications, but not PyTorch."""
     # They import PyTorch if it is installed, for PyTorch's own weights. It may not
     # share a process with TensorFlow, which may be loaded.
-    hidden = "torch" not in sys.modules
-    if hidden:
+    hide_torch = "torch" not in sys.modules
+    if hide_torch:
         sys.modules["torch"] = None  # an import of it fails as if it were missing
     try:
         return importlib.import_module("ctranslate2.specs")
@@ -250,7 +256,7 @@ def _specs() -> ModuleType:
             "pip install 't2t_jax[peers]'"
         ) from None
     finally:
-        if hidden:
+        if hide_torch:
             del sys.modules["torch"]
 
 
@@ -262,17 +268,17 @@ def _empty(specs: ModuleType, config: ModelConfig):
         ("encoder", module.TransformerEncoderSpec),
         ("decoder", module.TransformerDecoderSpec),
     ):
-        own = config.side(side)
+        sizes = config.side(side)
         options = {}
-        if own.width_of_head * own.heads != own.width:
-            options["head_dim"] = own.width_of_head
+        if sizes.width_of_head * sizes.heads != sizes.width:
+            options["head_dim"] = sizes.width_of_head
         if config.positions == "rotary":
             # 0: all features turn, neighbours as pairs.
             options |= {"rotary_dim": 0, "rotary_interleave": True}
             options["rotary_base"] = config.own_options(Rotary).rotary_base
         spec = sides[side] = make(
-            own.layers,
-            own.heads,
+            sizes.layers,
+            sizes.heads,
             pre_norm=config.norm in ("pre", "post_final"),  # a norm after the stack
             activation=activation,
             ffn_glu=weights.is_gated(config),
@@ -341,11 +347,11 @@ def readme(
 def _tokenizer_code(vocabulary: Vocabulary, described: dict[str, Any] | None) -> str:
     """Python code that defines `encode(line)` and `decode(pieces)`."""
     if described is None:
-        of_target, of_source = TOKENIZER_FILES
-        source = f'Vocabulary.load("{of_source}")'
+        target_file, source_file = TOKENIZER_FILES
+        source = f'Vocabulary.load("{source_file}")'
         if vocabulary.joint:
             source = "target.source"
-        return _OURS.format(of_target=of_target, source=source)
+        return _OURS.format(target=target_file, source=source)
     return _PIECES.format(described=json.dumps(described, ensure_ascii=False))
 
 
@@ -386,7 +392,7 @@ _OURS = """\
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 
 # Byte-pair codes and Moses; needs t2t_jax.
-target = Vocabulary.load("{of_target}")
+target = Vocabulary.load("{target}")
 source = {source}
 ids = {{target.piece(i): i for i in range(len(target))}}
 encode = source.pieces

@@ -117,13 +117,14 @@ def tensors_of(
 ) -> dict[str, np.ndarray]:
     """The tensors of model.safetensors with tables of `length` positions."""
     parameters = sines_first(config, parameters)
-    biases = "attention_bias", "output_bias"
-    config, parameters = weights.with_biases(config, parameters, *biases)
+    config, parameters = weights.with_biases(
+        config, parameters, "attention_bias", "output_bias"
+    )
     tensors = weights.write(weight_rules(config), parameters)
-    own = dict(config.options)
-    offset = own.get("position_offset", 0)
+    options = dict(config.options)
+    offset = options.get("position_offset", 0)
     # Stored, as Pegasus does: both classes then add it as it is, whatever it holds.
-    spacing = own.get("sinusoid_spacing", "paper")
+    spacing = options.get("sinusoid_spacing", "paper")
     table = sinusoids(length + offset, config.width, "half", spacing)
     for name in POSITIONS.values():
         tensors[name] = tensors.get(name, table)[offset:]
@@ -134,13 +135,13 @@ def config_fields(translator: Translator) -> dict[str, Any]:
     """The content of config.json."""
     model, vocabulary = translator.config.model, translator.vocabulary
     kind, name = _CLASSES[model.norm]
-    theirs = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    activations = {value: name for name, value in ACTIVATIONS.items()}
     fields = {
         "architectures": [name],
         "model_type": kind,
         "is_encoder_decoder": True,
         "d_model": model.width,
-        "activation_function": theirs[model.feed_forward],
+        "activation_function": activations[model.feed_forward],
         "scale_embedding": model.embedding_scale,
         "max_position_embeddings": positions(translator),
         "tie_word_embeddings": model.tied != "none",
@@ -152,8 +153,8 @@ def config_fields(translator: Translator) -> dict[str, Any]:
         **_special_tokens(translator),
     }
     for side in ("encoder", "decoder"):
-        for ours, theirs in SIZES.items():
-            fields[f"{side}_{theirs}"] = getattr(model.side(side), ours)
+        for field, size_name in SIZES.items():
+            fields[f"{side}_{size_name}"] = getattr(model.side(side), field)
         fields[f"{side}_layerdrop"] = 0.0
     if kind == "marian":
         fields["share_encoder_decoder_embeddings"] = model.tied == "all"
@@ -173,8 +174,8 @@ def generation_fields(translator: Translator) -> dict[str, Any]:
         "early_stopping": decode.stop == "first",
         "max_length": longest_translation(translator),
     }
-    if first := vocabulary.encode([""])[0]:  # the token of the target language
-        fields["forced_bos_token_id"] = first[0]
+    if target_prefix := vocabulary.encode([""])[0]:  # the token of the target language
+        fields["forced_bos_token_id"] = target_prefix[0]
     return fields
 
 
@@ -279,8 +280,8 @@ def _differences(translator: Translator, generation: Mapping[str, Any]) -> list[
             "and target. t2t_jax adds and removes them, and checks what was written."
         )
     vocabulary = translator.vocabulary
-    if first := vocabulary.source.encode([""])[0]:
-        token = vocabulary.source.piece(first[0])
+    if source_prefix := vocabulary.source.encode([""])[0]:
+        token = vocabulary.source.piece(source_prefix[0])
         differences.append(
             f"Every line has to begin with `{token}`, the target language."
         )

@@ -31,7 +31,7 @@ from t2t_jax.tools.bridges.formats import (
     ExportFormat,
     Imported,
     ImportFormat,
-    Request,
+    ImportRequest,
     load_vocabulary,
 )
 from t2t_jax.tools.bridges.model_files import recognizer
@@ -75,7 +75,7 @@ def write(
 recognize = recognizer("format", FORMAT)
 
 
-def read(request: Request) -> Imported:
+def read(request: ImportRequest) -> Imported:
     """Reads a folder that `write` wrote."""
     folder = request.path
     about = _description(folder)
@@ -90,7 +90,7 @@ def read(request: Request) -> Imported:
         )
     model = build(config.model, *vocabulary.sizes)
     rules = [
-        weights.Rule(name, (name,), weights.SAME)
+        weights.TensorRule(name, (name,), weights.SAME)
         for name in weights.flatten(model.shapes)
     ]
     file = folder / WEIGHTS
@@ -101,8 +101,8 @@ def read(request: Request) -> Imported:
             f"{file} does not have the values that {CONFIG} describes: their SHA-256 "
             "differs. Restore the files from one copy"
         )
-    same = "the values are bit for bit those exported: their SHA-256 is the same"
-    return Imported(config, vocabulary, parameters, {}, (same,))
+    note = "the values are bit for bit those exported: their SHA-256 is the same"
+    return Imported(config, vocabulary, parameters, {}, (note,))
 
 
 def _description(folder: Path) -> dict[str, Any]:

@@ -153,14 +153,14 @@ def search_function(
         position_bs = jnp.broadcast_to(jnp.arange(width), source_bs.shape)
         # An empty row has one token too, so that attention has a key.
         segment_bs = position_bs < jnp.maximum(length_b, 1)[:, None]
-        at = Tokens(segment_bs.astype(jnp.int32), position_bs)
+        source = Tokens(segment_bs.astype(jnp.int32), position_bs)
         source_bs = jnp.where(segment_bs, source_bs, 0)
-        memory = module.encode(source_bs, at)
+        memory = module.encode(source_bs, source)
 
         def step(cache, token_bn, position):
             return step_logits(module, memory, cache, token_bn, position)
 
-        of_rows = rules and rules._replace(
+        batch_rules = rules and rules._replace(
             prefix_bt=jnp.broadcast_to(rules.prefix_bt, (rows, max_length)),
             start_bc=jnp.broadcast_to(
                 rules.start_bc, (rows, *rules.start_bc.shape[1:])
@@ -171,9 +171,9 @@ def search_function(
             },
         )
         cache = module.initial_cache(memory, algorithm.rows, max_length)
-        state = algorithm.start(cache, limit_b, of_rows, max_length=max_length)
-        state = algorithm.advance(step, state, 0, max_length, of_rows, length_b > 0)
-        result = algorithm.result(state, of_rows)
+        state = algorithm.start(cache, limit_b, batch_rules, max_length=max_length)
+        state = algorithm.advance(step, state, 0, max_length, batch_rules, length_b > 0)
+        result = algorithm.result(state, batch_rules)
         # The best hypothesis alone.
         return {
             "tokens": result.tokens_bnt[:, 0],

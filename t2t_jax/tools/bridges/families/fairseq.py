@@ -20,7 +20,7 @@ from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
-    Request,
+    ImportRequest,
     check_size,
     imported_config,
     languages,
@@ -32,7 +32,7 @@ from t2t_jax.tools.bridges.vocabularies.fairseq import (
     fairseq_vocabulary,
     fsmt_vocabulary,
 )
-from t2t_jax.tools.bridges.weights import Rule, Tables
+from t2t_jax.tools.bridges.weights import TableNames, TensorRule
 
 # File names in a folder, the first that exists counts.
 CHECKPOINTS = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
@@ -59,7 +59,7 @@ SOURCE, TARGET, OUTPUT = (
     "decoder.embed_tokens.weight",
     "decoder.output_projection.weight",
 )
-TABLES = Tables(
+TABLES = TableNames(
     SOURCE,
     TARGET,
     OUTPUT,
@@ -91,16 +91,16 @@ def recognize(path: Path) -> bool:
     return has_weights and any(folder.glob("dict.*.txt"))
 
 
-def read_fairseq(request: Request) -> Imported:
+def read_fairseq(request: ImportRequest) -> Imported:
     """Reads a checkpoint; raises UserError for all that has no exact counterpart."""
     path = find_checkpoint(request.path)
     content = read_checkpoint(path)
     options = read_options(content, path)
     model = model_fields(options)
-    between = languages(
+    pair = languages(
         request, (options.get("source_lang", ""), options.get("target_lang", ""))
     )
-    named = dict(zip(("source_lang", "target_lang"), between, strict=True))
+    named = dict(zip(("source_lang", "target_lang"), pair, strict=True))
     vocabulary, notes = fairseq_vocabulary(path.parent, {**options.values, **named})
     tensors = newest_names(content["model"], model["tied"], str(path))
     check_size(str(path), tensors, SOURCE, vocabulary.source)
@@ -112,9 +112,9 @@ def read_fairseq(request: Request) -> Imported:
         rows = weights.shorten_positions(tensors, TABLES)
         model["max_positions"] = rows - FIRST_POSITION
     decode = {"beam": 5, "alpha": 1.0, "penalty": "length", "stop": "first"}
-    config = imported_config(request, str(path), model, vocabulary, between, decode)
-    ours = build(config.model, *vocabulary.sizes)
-    parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
+    config = imported_config(request, str(path), model, vocabulary, pair, decode)
+    our_model = build(config.model, *vocabulary.sizes)
+    parameters = weights.read(weight_rules(config.model), tensors, our_model, str(path))
     return Imported(config, vocabulary, parameters, {}, (*notes, *_notes(options)))
 
 
@@ -123,10 +123,10 @@ def find_checkpoint(path: Path) -> Path:
     if path.is_file():
         return path
     named = [path / name for name in CHECKPOINTS if (path / name).is_file()]
-    others = sorted(path.glob("*.pt"))
-    if named or len(others) == 1:
-        return (named or others)[0]
-    names = ", ".join(other.name for other in others) or "none"
+    checkpoints = sorted(path.glob("*.pt"))
+    if named or len(checkpoints) == 1:
+        return (named or checkpoints)[0]
+    names = ", ".join(checkpoint.name for checkpoint in checkpoints) or "none"
     raise UserError(
         f"{path} has no model.pt, and of other checkpoints it has {names}; give one "
         "file with --model. An ensemble is several models: import one"
@@ -146,7 +146,10 @@ def read_options(content: Any, path: Path) -> Fields:
         for name, value in dict(part or {}).items():
             # The newest form has dicts for the encoder, the decoder and noise.
             if isinstance(value, Mapping) and name in _SIDES:
-                values |= {f"{name}_{inner}": each for inner, each in value.items()}
+                values |= {
+                    f"{name}_{inner}": inner_value
+                    for inner, inner_value in value.items()
+                }
             else:
                 values[name] = value
     # A part's own name; of the model's, since that comes last.
@@ -154,7 +157,7 @@ def read_options(content: Any, path: Path) -> Fields:
     options = Fields(values, str(path))
     architecture = str(options.get("arch", "none"))
     if not architecture.startswith("transformer") or any(
-        other in architecture for other in OTHER_MODELS
+        suffix in architecture for suffix in OTHER_MODELS
     ):
         raise options.error("arch", "transformer, or one of its sizes")
     task = config.get("task") if isinstance(config, Mapping) else None
@@ -173,8 +176,8 @@ def model_fields(options: Fields) -> dict[str, Any]:
         if options.get(name):
             raise options.error(name, "none; no model with it can be imported")
     width = options.size("encoder_embed_dim")
-    same = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
-    options.only(**dict.fromkeys(same, width))
+    decoder_widths = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")
+    options.only(**dict.fromkeys(decoder_widths, width))
     pre, learned = (
         _on_both_sides(options, name) for name in ("normalize_before", "learned_pos")
     )
@@ -201,13 +204,13 @@ def model_fields(options: Fields) -> dict[str, Any]:
             **({} if learned else TENSOR2TENSOR),
         },
     }
-    for ours, theirs in (
+    for field, option in (
         ("layers", "layers"),
         ("heads", "attention_heads"),
         ("hidden", "ffn_embed_dim"),
     ):
-        fields[ours] = options.size(f"encoder_{theirs}")
-        fields[f"decoder_{ours}"] = options.size(f"decoder_{theirs}")
+        fields[field] = options.size(f"encoder_{option}")
+        fields[f"decoder_{field}"] = options.size(f"decoder_{option}")
     return fields
 
 
@@ -241,8 +244,8 @@ def newest_names(stored: Mapping[str, Any], tied: str, name: str) -> dict[str, A
             continue
         if packed := re.fullmatch(r"(.*\.)in_proj_(weight|bias)", key):
             parts = np.array_split(np.atleast_1d(array), 3)
-            for part, each in zip("qkv", parts, strict=True):
-                arrays[f"{packed[1]}{part}_proj.{packed[2]}"] = each
+            for letter, matrix in zip("qkv", parts, strict=True):
+                arrays[f"{packed[1]}{letter}_proj.{packed[2]}"] = matrix
         else:
             arrays[_newest_name(key)] = array
     weights.merge_copies(arrays, TABLES, tied, name, "is the file damaged?")
@@ -258,7 +261,7 @@ def _newest_name(key: str) -> str:
     return key
 
 
-def weight_rules(config: ModelConfig) -> list[Rule]:
+def weight_rules(config: ModelConfig) -> list[TensorRule]:
     """The rules of a model."""
     return [
         *weights.table_rules(config, TABLES),
@@ -274,7 +277,7 @@ FAIRSEQ = ImportFormat("fairseq's transformer", recognize, read_fairseq, peer=No
 HEAD = "model.decoder.output_projection.weight"
 
 
-def read_fsmt(request: Request) -> Imported:
+def read_fsmt(request: ImportRequest) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
@@ -290,9 +293,9 @@ def read_fsmt(request: Request) -> Imported:
     langs = config.get("langs", ["", ""])
     if not isinstance(langs, list) or len(langs) != 2:
         raise config.error("langs", "two languages")
-    between = languages(request, (langs[0], langs[1]))
+    pair = languages(request, (langs[0], langs[1]))
     vocabulary = fsmt_vocabulary(request.path, folder.merged())
-    return huggingface.finish(request, folder, model, vocabulary, between, head=HEAD)
+    return huggingface.finish(request, folder, model, vocabulary, pair, head=HEAD)
 
 
 FSMT = huggingface.class_format("FSMT of Hugging Face", "fsmt", read_fsmt)

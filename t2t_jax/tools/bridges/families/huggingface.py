@@ -24,7 +24,7 @@ from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
-    Request,
+    ImportRequest,
     imported_config,
     languages,
     layerdrop_notes,
@@ -37,7 +37,7 @@ from t2t_jax.tools.bridges.vocabularies.huggingface import (
     nllb_vocabulary,
     pegasus_vocabulary,
 )
-from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, Rule, Tables
+from t2t_jax.tools.bridges.weights import FAIRSEQ, ROW, TableNames, TensorRule
 
 
 class Folder(NamedTuple):
@@ -74,7 +74,9 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu"}
 SIZES = {"layers": "layers", "heads": "attention_heads", "hidden": "ffn_dim"}
 
 
-def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
+def model_fields(
+    config: Fields, *, scaled: bool, **class_fields: Any
+) -> dict[str, Any]:
     """Reads the fields of `config.model` that all classes have.
 
     `scaled` is the class's default of `scale_embedding`; it decides its `own` fields.
@@ -95,12 +97,12 @@ def model_fields(config: Fields, *, scaled: bool, **own: Any) -> dict[str, Any]:
         "norm_epsilon": 1e-5,  # PyTorch's default, which these classes do not change
         "attention_bias": True,
         "positions": "sinusoid",
-        **own,
+        **class_fields,
     }
-    for ours, theirs in SIZES.items():
-        fields[ours] = config.size(f"encoder_{theirs}")
-        if (decoder := config.size(f"decoder_{theirs}")) != fields[ours]:
-            fields[f"decoder_{ours}"] = decoder
+    for field, size_name in SIZES.items():
+        fields[field] = config.size(f"encoder_{size_name}")
+        if (decoder := config.size(f"decoder_{size_name}")) != fields[field]:
+            fields[f"decoder_{field}"] = decoder
     for side in ("encoder", "decoder"):
         heads = fields.get(f"{side}_heads", fields["heads"])
         if width % heads:
@@ -157,7 +159,7 @@ def notes(folder: Folder) -> list[str]:
         elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()
         for name in (*_INERT, *elsewhere):
             fields.get(name)
-        for name, value in fields.left().items():
+        for name, value in fields.unread().items():
             if value == _NEUTRAL.get(name):
                 continue
             if name in ("max_length", "max_new_tokens"):
@@ -187,11 +189,11 @@ POSITIONS = {
 }
 
 
-def _tables(head: str) -> Tables:
-    return Tables(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
+def _tables(head: str) -> TableNames:
+    return TableNames(SOURCE, TARGET, head, BIAS, POSITIONS, SHARED)
 
 
-def weight_rules(config: ModelConfig, head: str = HEAD) -> list[Rule]:
+def weight_rules(config: ModelConfig, head: str = HEAD) -> list[TensorRule]:
     """The rules of a model; tied tables are stored once, under their first name."""
     return [
         *weights.table_rules(config, _tables(head), ROW),
@@ -224,10 +226,13 @@ def read_weights(
 
 
 def _is_sinusoids(table: np.ndarray, config: ModelConfig) -> bool:
-    own = config.own_options(Sinusoid)
+    sinusoid = config.own_options(Sinusoid)
     # Rows before the first position, such as that of padding, are not used.
     return table.shape[1:] == (config.width,) and weights.is_sinusoids(
-        table, own.sinusoid_layout, own.sinusoid_spacing, own.position_offset
+        table,
+        sinusoid.sinusoid_layout,
+        sinusoid.sinusoid_spacing,
+        sinusoid.position_offset,
     )
 
 
@@ -271,11 +276,11 @@ def stored_languages(folder: Folder) -> tuple[str, str]:
 
 
 def finish(
-    request: Request,
+    request: ImportRequest,
     folder: Folder,
     model: dict[str, Any],
     vocabulary: Vocabulary,
-    between: tuple[str, str],
+    pair: tuple[str, str],
     *,
     head: str = HEAD,
     stored_positions: bool = False,
@@ -299,27 +304,27 @@ def finish(
         folder.config.name,
         model,
         vocabulary,
-        between,
+        pair,
         search_fields(folder.generation),
     )
     parameters = read_weights(tensors, config.model, vocabulary.sizes, str(path), head)
     if config.model.output_bias:
         parameters = silence(parameters, silent)
     # A target's language token begins every line, so an empty one has nothing else.
-    first = vocabulary.encode([""])[0]
+    target_prefix = vocabulary.encode([""])[0]
     peer = {
         "model": str(path.absolute()),
         "start": vocabulary.bos,
         "eos": vocabulary.eos,
         "pad": vocabulary.source.pad,
-        "forced_bos": first[0] if first else None,
+        "forced_bos": target_prefix[0] if target_prefix else None,
         "never": never_generated(vocabulary),
     }
     return Imported(config, vocabulary, parameters, peer, (*notes(folder),))
 
 
 def class_format(
-    name: str, model_type: str, read: Callable[[Request], Imported]
+    name: str, model_type: str, read: Callable[[ImportRequest], Imported]
 ) -> ImportFormat:
     """The format of a class, whose folders name its `model_type`."""
     return ImportFormat(
@@ -329,17 +334,19 @@ def class_format(
 
 def own_vocabulary(folder: Folder) -> Vocabulary | None:
     """The vocabulary of an export of ours, which stores our tokenizers as well."""
-    path, of_source = (folder.path / name for name in TOKENIZER_FILES)
-    if not path.is_file():
+    target_path, source_path = (folder.path / name for name in TOKENIZER_FILES)
+    if not target_path.is_file():
         return None
-    vocabulary = load_vocabulary(path, of_source if of_source.is_file() else None)
+    vocabulary = load_vocabulary(
+        target_path, source_path if source_path.is_file() else None
+    )
     for field, token in (
         ("pad_token_id", vocabulary.pad),
         ("eos_token_id", vocabulary.eos),
         ("decoder_start_token_id", vocabulary.bos),
     ):
         if folder.merged().get(field) != token:
-            raise folder.config.error(field, f"{token}, which {path.name} has")
+            raise folder.config.error(field, f"{token}, which {target_path.name} has")
     return vocabulary
 
 
@@ -364,7 +371,7 @@ _PRE_NORM = {
 _TOKENIZERS = {"M2M100Tokenizer": m2m100_vocabulary, "NllbTokenizer": nllb_vocabulary}
 
 
-def read_m2m100(request: Request) -> Imported:
+def read_m2m100(request: ImportRequest) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
@@ -372,7 +379,7 @@ def read_m2m100(request: Request) -> Imported:
     options = after_padding(config, config.size("vocab_size"))
     tied = "all" if config.flag("tie_word_embeddings", True) else "none"
     model = model_fields(config, scaled=True, norm="pre", tied=tied, options=options)
-    between = languages(request, stored_languages(folder), several=True)
+    pair = languages(request, stored_languages(folder), several=True)
     # NLLB's tokens are in the SentencePiece model alone.
     joined = (folder.path / "vocab.json").is_file()
     default = "M2M100Tokenizer" if joined else "NllbTokenizer"
@@ -381,10 +388,10 @@ def read_m2m100(request: Request) -> Imported:
         raise folder.tokenizer.error("tokenizer_class", " or ".join(_TOKENIZERS))
     # True puts the language after the end.
     folder.tokenizer.only(legacy_behaviour=False)
-    vocabulary = _TOKENIZERS[kind](request.path, folder.merged(), *between)
+    vocabulary = _TOKENIZERS[kind](request.path, folder.merged(), *pair)
     # The language of the target decides, whatever the folder was saved with.
     folder.generation.get("forced_bos_token_id")
-    return finish(request, folder, model, vocabulary, between)
+    return finish(request, folder, model, vocabulary, pair)
 
 
 M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)
@@ -393,7 +400,7 @@ M2M100 = class_format("M2M100 or NLLB of Hugging Face", "m2m_100", read_m2m100)
 # ------------ Pegasus: summaries, and models of ours with normalization first
 
 
-def read_pegasus(request: Request) -> Imported:
+def read_pegasus(request: ImportRequest) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
@@ -410,11 +417,11 @@ def read_pegasus(request: Request) -> Imported:
     )
     # A summary has the language of its document.
     guessed = ("document", "summary")
-    between = languages(request, stored_languages(folder), guessed)
+    pair = languages(request, stored_languages(folder), guessed)
     vocabulary = own_vocabulary(folder) or pegasus_vocabulary(
         request.path, folder.merged()
     )
-    return finish(request, folder, model, vocabulary, between, stored_positions=True)
+    return finish(request, folder, model, vocabulary, pair, stored_positions=True)
 
 
 PEGASUS = class_format("Pegasus of Hugging Face", "pegasus", read_pegasus)

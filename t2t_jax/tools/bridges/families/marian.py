@@ -21,7 +21,7 @@ from t2t_jax.tools.bridges.formats import (
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
-    Request,
+    ImportRequest,
     check_size,
     imported_config,
     languages,
@@ -34,14 +34,20 @@ from t2t_jax.tools.bridges.vocabularies.marian import (
     settings_beside,
     tags,
 )
-from t2t_jax.tools.bridges.weights import MARIAN, ROW, Layers, Rule, Tables
+from t2t_jax.tools.bridges.weights import (
+    MARIAN,
+    ROW,
+    LayerNames,
+    TableNames,
+    TensorRule,
+)
 
 OPTIONS = "special:model.yml"
 # Names of tables: of both sides, of the source, of the target; the output layer's.
 SHARED, SOURCE, TARGET = "Wemb", "encoder_Wemb", "decoder_Wemb"
 OUTPUT, BIAS = "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"
-TABLES = Tables(SOURCE, TARGET, OUTPUT, BIAS, positions={}, shared=SHARED)
-LAYERS = Layers(
+TABLES = TableNames(SOURCE, TARGET, OUTPUT, BIAS, positions={}, shared=SHARED)
+LAYERS = LayerNames(
     layer="{side}_l{nth}_",
     linears={
         "attention.query": "self_{}q",
@@ -110,7 +116,7 @@ def _models(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.npz")) if _has_options(path)]
 
 
-def read_npz(request: Request) -> Imported:
+def read_npz(request: ImportRequest) -> Imported:
     """Reads a model; raises UserError for all that has no exact counterpart."""
     path = request.path
     if path.is_dir():
@@ -122,7 +128,7 @@ def read_npz(request: Request) -> Imported:
     tensors = read_tensors(path)
     options = read_options(tensors, path)
     model = model_fields(options)
-    between = languages(request)
+    pair = languages(request)
     vocabulary = npz_vocabulary(request, path, joint=model["tied"] == "all")
     del tensors[OPTIONS]
     # Vectors become one row, whichever form a version of Marian has stored.
@@ -144,9 +150,9 @@ def read_npz(request: Request) -> Imported:
         "alpha": float(settings.get("normalize", 0.0)),
         "penalty": "length",
     }
-    config = imported_config(request, str(path), model, vocabulary, between, decode)
-    ours = build(config.model, *vocabulary.sizes)
-    parameters = weights.read(weight_rules(config.model), tensors, ours, str(path))
+    config = imported_config(request, str(path), model, vocabulary, pair, decode)
+    our_model = build(config.model, *vocabulary.sizes)
+    parameters = weights.read(weight_rules(config.model), tensors, our_model, str(path))
     parameters = silence(parameters, (vocabulary.pad,))
     notes: tuple[str, ...] = ()
     if options.get("guided-alignment", "none") not in ("none", ""):
@@ -183,12 +189,12 @@ def model_fields(options: Fields) -> dict[str, Any]:
         str(options.get(f"transformer-{name}", "")).replace("d", "") for name in names
     )
     if operations not in NORMS:
-        shown = ", ".join(
+        text = ", ".join(
             f"transformer-{name}={options.get(f'transformer-{name}', '')!r}"
             for name in names
         )
         raise UserError(
-            f'{options.name} has {shown}; want "", "dan" and "" or "n" (post-norm), or '
+            f'{options.name} has {text}; want "", "dan" and "" or "n" (post-norm), or '
             '"n", "da" and "n" (pre-norm)'
         )
     activation = options.choice("transformer-ffn-activation", ACTIVATIONS, "swish")
@@ -224,7 +230,7 @@ def _tied(options: Fields) -> str:
     return "target" if target else "none"
 
 
-def weight_rules(config: ModelConfig) -> list[Rule]:
+def weight_rules(config: ModelConfig) -> list[TensorRule]:
     """The rules of a model."""
     names = LAYERS
     if config.norm == "pre":
@@ -237,14 +243,18 @@ def weight_rules(config: ModelConfig) -> list[Rule]:
 
 
 NPZ = ImportFormat(
-    "Marian's own .npz", recognize_npz, read_npz, peer=None, reads=Request._fields[1:]
+    "Marian's own .npz",
+    recognize_npz,
+    read_npz,
+    peer=None,
+    reads=ImportRequest._fields[1:],
 )
 
 
 # ----------------------- MarianMT of Hugging Face: OPUS-MT and its tc-big models
 
 
-def read_marian_mt(request: Request) -> Imported:
+def read_marian_mt(request: ImportRequest) -> Imported:
     """Reads a folder; raises UserError for all that has no exact counterpart."""
     folder = open_folder(request.path)
     config = folder.config
@@ -274,16 +284,18 @@ def read_marian_mt(request: Request) -> Imported:
         output_bias=True,
         options={"sinusoid_layout": "half"},
     )
-    own = huggingface.own_vocabulary(folder)
-    vocabulary = own or marian_vocabulary(request.path, folder.merged(), request.target)
+    stored_vocabulary = huggingface.own_vocabulary(folder)
+    vocabulary = stored_vocabulary or marian_vocabulary(
+        request.path, folder.merged(), request.target
+    )
     source = vocabulary.source
     pieces = map(source.piece, range(len(source)))
-    between = languages(
+    pair = languages(
         request,
         huggingface.stored_languages(folder),
         _languages_of(request.path.name),
         # A tokenizer of ours already begins lines with the tag of its language.
-        several=not own and bool(tags(pieces)),
+        several=not stored_vocabulary and bool(tags(pieces)),
     )
     # Marian itself has no padding token: the port's, which starts the decoder, would
     # get a part of the probability.
@@ -293,7 +305,7 @@ def read_marian_mt(request: Request) -> Imported:
         folder,
         model,
         vocabulary,
-        between,
+        pair,
         stored_positions=True,
         silent=(pad,) if pad == vocabulary.bos else (),
     )

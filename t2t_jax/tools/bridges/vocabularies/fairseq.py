@@ -63,8 +63,8 @@ def fairseq_vocabulary(
             "bos": EOS,
             "never": [],
         }
-        made = _vocabulary("fairseq", [fields, fields], tables, joint, folder)
-        return made, tuple(notes)
+        vocabulary = _vocabulary("fairseq", [fields, fields], tables, joint, folder)
+        return vocabulary, tuple(notes)
     fields = {
         "merges": None,
         "separate_end": False,
@@ -111,14 +111,14 @@ def _find(
 ) -> Path | None:
     """The file that splits words; None if there is none, and the model names none."""
     # A path in the arguments is one of the machine that trained the model.
-    own = (Path(_option(options, option)).name,) if options.get(option) else ()
-    for name in (*own, *names):
+    named_files = (Path(_option(options, option)).name,) if options.get(option) else ()
+    for name in (*named_files, *names):
         if (folder / name).is_file():
             return folder / name
     if kind:
         raise UserError(
             f"{folder} has no file for bpe={kind}; want one named "
-            + " or ".join(dict.fromkeys((*own, *names)))
+            + " or ".join(dict.fromkeys((*named_files, *names)))
         )
     return None
 
@@ -158,8 +158,10 @@ def _with_moses(
 ) -> list[dict[str, Any]]:
     """Adds Moses to the fields of the target and of the source."""
     # One tokenizer of both languages has the source's Moses besides.
-    second = moses[1] if joint and moses[0] != moses[1] else None
-    return [fields | {"moses": own, "source": second} for own in moses]
+    source_moses = moses[1] if joint and moses[0] != moses[1] else None
+    return [
+        fields | {"moses": side_moses, "source": source_moses} for side_moses in moses
+    ]
 
 
 def _vocabulary(

@@ -16,7 +16,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.text.languages import nearest
 from t2t_jax.tools.bridges.model_files import read_json, read_pieces, read_sentencepiece
 
-# Tables of embeddings are rounded up to a multiple of this at most.
+# TableNames of embeddings are rounded up to a multiple of this at most.
 ROUNDED_TO = 64
 
 
@@ -48,17 +48,17 @@ def nllb_vocabulary(
 ) -> Vocabulary:
     """Reads sentencepiece.bpe.model of an NLLB; languages as `deu_Latn`."""
     file = folder / "sentencepiece.bpe.model"
-    model, own = read_sentencepiece(file)
-    own = own[3:]  # after <unk>, <s> and </s>
+    model, model_pieces = read_sentencepiece(file)
+    model_pieces = model_pieces[3:]  # after <unk>, <s> and </s>
     special = ["<s>", "<pad>", "</s>", "<unk>"]
-    tokens = _added(folder, len(special + own)) or [*NLLB.split(), "<mask>"]
+    tokens = _added(folder, len(special + model_pieces)) or [*NLLB.split(), "<mask>"]
     languages = [token for token in tokens if "_" in token]
     return pack_vocabulary(
         "nllb",
         str(file),
         config,
         models=[model],
-        pieces=filled(special + own + tokens, config["vocab_size"], folder),
+        pieces=filled(special + model_pieces + tokens, config["vocab_size"], folder),
         special=special + tokens,
         bos="</s>",
         first=language_tokens(languages, "{}", target, source),
@@ -69,11 +69,11 @@ def nllb_vocabulary(
 def pegasus_vocabulary(folder: Path, config: dict[str, Any]) -> Vocabulary:
     """Reads spiece.model of a Pegasus."""
     file = folder / "spiece.model"
-    model, own = read_sentencepiece(file)
+    model, model_pieces = read_sentencepiece(file)
     offset = settings(folder).get("offset", 103)
     unused = [f"<unk_{i}>" for i in range(2, offset)]
     special = ["<pad>", "</s>", "<mask_1>", "<mask_2>", *unused]
-    pieces = special + own[2:]  # after <pad> and </s>
+    pieces = special + model_pieces[2:]  # after <pad> and </s>
     return pack_vocabulary(
         "pegasus",
         str(file),
@@ -146,7 +146,7 @@ def forbidden(config: dict[str, Any]) -> list[int]:
     return [word[0] for word in banned]
 
 
-def _added(folder: Path, first: int) -> list[str]:
+def _added(folder: Path, first_id: int) -> list[str]:
     """The tokens that the folder adds to its vocabulary, with ids from `first` on."""
     stored = settings(folder).get("added_tokens_decoder", {})
     try:
@@ -159,11 +159,11 @@ def _added(folder: Path, first: int) -> list[str]:
             f"the tokenizer in {folder} is damaged: want ids of added tokens, each "
             "with its `content`, in added_tokens_decoder or tokenizer.json"
         ) from None
-    added = {i: added[i] for i in sorted(added) if i >= first}
-    if [*added] != [*range(first, first + len(added))]:
+    added = {i: added[i] for i in sorted(added) if i >= first_id}
+    if [*added] != [*range(first_id, first_id + len(added))]:
         raise UserError(
             f"the tokenizer in {folder} has added tokens with the ids {[*added]}; want "
-            f"all from {first}, the end of its vocabulary"
+            f"all from {first_id}, the end of its vocabulary"
         )
     return [*added.values()]
 
@@ -175,17 +175,17 @@ def language_tokens(
 
     A language need not be spelled as in the model: `de` is the `deu_Latn` of an NLLB.
     """
-    before, after = form.split("{}")
-    languages = [t.removeprefix(before).removesuffix(after) for t in tokens]
-    requested, found = {"target": target, "source": source}, []
+    prefix, suffix = form.split("{}")
+    languages = [t.removeprefix(prefix).removesuffix(suffix) for t in tokens]
+    requested, side_tokens = {"target": target, "source": source}, []
     for flag, language in requested.items():
-        if (named := nearest(language, languages)) is None:
+        if (spelling := nearest(language, languages)) is None:
             raise UserError(
                 f"--{flag}={language} is not a language of this model"
                 f"{did_you_mean(language, languages)}"
             )
-        found.append([form.format(named)])
-    return found
+        side_tokens.append([form.format(spelling)])
+    return side_tokens
 
 
 # Languages of multilingual models, in the order of the ids of their tokens.

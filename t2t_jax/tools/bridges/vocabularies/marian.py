@@ -12,7 +12,7 @@ import yaml
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
-from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.formats import ImportRequest
 from t2t_jax.tools.bridges.model_files import read_pieces, read_sentencepiece
 from t2t_jax.tools.bridges.vocabularies.huggingface import (
     filled,
@@ -34,10 +34,10 @@ def marian_vocabulary(
     `>>xx<<` of `target`; if that is empty, the lines have tags.
     """
     joint = config.get("share_encoder_decoder_embeddings", True)
-    own_file = settings(folder).get(
+    separate = settings(folder).get(
         "separate_vocabs", (folder / "target_vocab.json").is_file()
     )
-    if own_file and joint:
+    if separate and joint:
         raise UserError(
             f"{folder} has a vocabulary of the target, target_vocab.json, and its "
             "config.json says share_encoder_decoder_embeddings=true: a model with one "
@@ -45,19 +45,22 @@ def marian_vocabulary(
         )
     size = config["vocab_size"]
     pieces = source_pieces = _table(folder / "vocab.json", size)
-    if own_file:
+    if separate:
         size = config.get("decoder_vocab_size") or size
         pieces = _table(folder / "target_vocab.json", size)
-    of_target, of_source = folder / "target.spm", folder / "source.spm"
-    models = [read_sentencepiece(file)[0] for file in (of_target, of_source)]
+    target_file, source_file = folder / "target.spm", folder / "source.spm"
+    models = [read_sentencepiece(file)[0] for file in (target_file, source_file)]
     tag, never = _tag(source_pieces, target), forbidden(config)
 
     checked = {"config": config, "never": never}
     if joint:
-        return _pack("marian", of_target, pieces, models, first=[[], tag], **checked)
-    first = [tag, tag]
-    source = _pack("marian", of_source, source_pieces, models[1:], first=first)
-    return _pack("marian", of_target, pieces, models[:1], source, **checked)
+        return _pack(
+            "marian", target_file, pieces, models, prefixes=[[], tag], **checked
+        )
+    source = _pack(
+        "marian", source_file, source_pieces, models[1:], prefixes=[tag, tag]
+    )
+    return _pack("marian", target_file, pieces, models[:1], source, **checked)
 
 
 def _table(path: Path, size: int) -> list[str]:
@@ -82,8 +85,9 @@ def tags(pieces: Iterable[str]) -> list[str]:
 
 def settings_beside(path: Path) -> dict[str, Any]:
     """The settings of decoding, a .yml file with `vocabs`; empty if there is none."""
-    named = (path.with_name(f"{path.name}.decoder.yml"), path.with_name("decoder.yml"))
-    for file in (*named, *sorted(path.parent.glob("*.yml"))):
+    names = f"{path.name}.decoder.yml", "decoder.yml"
+    files = [path.with_name(name) for name in names]
+    for file in (*files, *sorted(path.parent.glob("*.yml"))):
         # Larger files are vocabularies.
         if not file.is_file() or file.stat().st_size > 1 << 16:
             continue
@@ -96,7 +100,7 @@ def settings_beside(path: Path) -> dict[str, Any]:
     return {}
 
 
-def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
+def npz_vocabulary(request: ImportRequest, path: Path, joint: bool) -> Vocabulary:
     """Reads the vocabularies of a model, with a token of padding added at the end.
 
     Tokenizers of the request replace those of the model's folder.
@@ -112,11 +116,11 @@ def npz_vocabulary(request: Request, path: Path, joint: bool) -> Vocabulary:
             )
         models = [model] if model == source_model else [model, source_model]
         return _pack(kind, files["target"], target, models)
-    other = _pack(source_kind, files["source"], source, [source_model])
-    return _pack(kind, files["target"], target, [model], other)
+    source_vocabulary = _pack(source_kind, files["source"], source, [source_model])
+    return _pack(kind, files["target"], target, [model], source_vocabulary)
 
 
-def _files(request: Request, path: Path) -> dict[str, Path]:
+def _files(request: ImportRequest, path: Path) -> dict[str, Path]:
     """The vocabulary files of source and target."""
     folder = path.parent
     if request.source_tokenizer and not request.tokenizer:
@@ -176,7 +180,7 @@ def _pack(
     source: Vocabulary | None = None,
     *,
     config: Mapping[str, Any] = MappingProxyType({}),
-    first: Sequence[list[str]] = ([], []),
+    prefixes: Sequence[list[str]] = ([], []),
     never: Sequence[int] = (),
 ) -> Vocabulary:
     return pack_vocabulary(
@@ -187,7 +191,7 @@ def _pack(
         pieces=pieces,
         models=models,
         special=[*SPECIAL],
-        first=[*first],
+        first=[*prefixes],
         bos=PAD,
         never=[*never],
     )

@@ -71,10 +71,10 @@ def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes
         "pad_token": vocabulary.piece(vocabulary.pad),
         "bos_token": vocabulary.piece(vocabulary.bos),
     }
-    own = own_files(vocabulary)
+    our_files = own_files(vocabulary)
     if vocabulary.joint and lossless(vocabulary.model):
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        return own | {
+        return our_files | {
             "tokenizer.json": tokenizer_json(vocabulary.model, vocabulary.eos),
             "tokenizer_config.json": _json(settings),
         }
@@ -87,7 +87,7 @@ def huggingface_files(vocabulary: Vocabulary, config: Config) -> dict[str, bytes
             "wants the same. --to=ctranslate2 and --to=safetensors take both"
         )
     settings["unk_token"] = vocabulary.piece(vocabulary.unknown)
-    return own | _marian(
+    return our_files | _marian(
         [[side.piece(i) for i in range(len(side))] for side in sides],
         _models(vocabulary),
         vocabulary.joint,
@@ -258,11 +258,11 @@ def sentencepiece_files(
     if stored := _fields(target):
         if not issubclass(CLASSES[stored["tokenizer"]], MappedSentencePieces):
             return own_files(vocabulary), None
-        first = source.encode([""])[0]
+        source_prefix = source.encode([""])[0]
         described = {
             "kind": stored["tokenizer"],
             "special": stored["special"],
-            "source_prefix": [source.piece(token) for token in first],
+            "source_prefix": [source.piece(token) for token in source_prefix],
         }
     models = _models(vocabulary)
     names = ["source.spm", "target.spm"]

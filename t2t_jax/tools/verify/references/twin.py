@@ -1,10 +1,9 @@
 """The paper's model a second time, in float64: also pre-norm, or learned positions.
 
-All that is the paper's own is in `transformer.py`, the student's file, a link to
-`examples/transformer.py`. Here is the model around it that has room for variants: head
-by head, with dense masks made of plain comparisons. It shares no line with `t2t_jax`;
-it only reads its parameters (nested dicts of arrays, layers under integer keys) and the
-fields of a model config. All sizes are those of the parameters.
+From the papers' formulas, head by head, with dense masks made of plain comparisons. It
+shares no line with `t2t_jax`; it only reads its parameters (nested dicts of arrays,
+layers under integer keys) and the fields of a model config. All sizes are those of the
+parameters.
 
 Arrays are NumPy's; under `jax.grad`, with 64-bit types on, those of the parameters are
 JAX's, and gradients follow from the same formulas.
@@ -16,31 +15,16 @@ Shape suffixes: b batch, s source (keys), t target (queries), d model width, h h
 k head width, v vocabulary.
 """
 
-import importlib.util
 import math
-from types import ModuleType
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from t2t_jax.tools.verify.references import transformer as in_jax
 
-
-def _in_numpy() -> ModuleType:
-    """A second copy of the student's file, which computes with NumPy: in float64."""
-    spec = importlib.util.find_spec(in_jax.__name__)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.jnp = np
-    return module
-
-
-IN_NUMPY = _in_numpy()
-
-
-def paper(array) -> ModuleType:
-    """The paper's formulas for an array: in NumPy, or JAX's under `jax.grad`."""
-    return in_jax if isinstance(array, jax.Array) else IN_NUMPY
+def numpy_of(array):
+    """The module that computes with an array: NumPy, or JAX's under `jax.grad`."""
+    return jnp if isinstance(array, jax.Array) else np
 
 
 def float64(arrays):
@@ -85,9 +69,9 @@ class Twin:
         """
         parameters = float64(parameters)
         # Section 3.4: the pre-softmax linear transformation is the embedding matrix.
-        *_, of_output_vd = self.tables(parameters["embedding"])
+        *_, output_vd = self.tables(parameters["embedding"])
         bias_v = parameters["embedding"].get("output_bias", 0)
-        return self.outputs(parameters, batch) @ of_output_vd.T + bias_v
+        return self.outputs(parameters, batch) @ output_vd.T + bias_v
 
     def tables(self, embedding) -> tuple:
         """The matrices [v, d] of source, target and output (section 3.4)."""
@@ -99,16 +83,16 @@ class Twin:
 
     def encoder(self, parameters, batch):
         """The left half of figure 1, [b, s, d]."""
-        of_source_vd, *_ = self.tables(parameters["embedding"])
+        source_vd, *_ = self.tables(parameters["embedding"])
         source = Side(batch, "source")
-        return self.stack(parameters, "encoder", of_source_vd, batch["source"], source)
+        return self.stack(parameters, "encoder", source_vd, batch["source"], source)
 
     def decoder(self, parameters, batch, x_bsd=None):
         """The right half, [b, t, d]; without `x_bsd`, no attention to a source."""
-        _, of_target_vd, _ = self.tables(parameters["embedding"])
-        sides = batch["target_input"], Side(batch, "target")
+        _, target_vd, _ = self.tables(parameters["embedding"])
+        tokens_bt, target = batch["target_input"], Side(batch, "target")
         across = None if x_bsd is None else (x_bsd, Side(batch, "source"))
-        return self.stack(parameters, "decoder", of_target_vd, *sides, across)
+        return self.stack(parameters, "decoder", target_vd, tokens_bt, target, across)
 
     def stack(self, parameters, half: str, table_vd, tokens_bt, side, across=None):
         """The layers of one half; they also attend to outputs and side of `across`."""
@@ -130,7 +114,7 @@ class Twin:
         if self.config.positions == "learned":
             return x_btd + schemes[0]["table"][position_bt]
         place_t = np.arange(position_bt.max(initial=0) + 1)
-        table_td = IN_NUMPY.positional_encoding(place_t, x_btd.shape[-1])
+        table_td = positional_encoding(place_t, x_btd.shape[-1])
         return x_btd + table_td[position_bt]
 
     def place(self, side: Side, schemes, layer: int) -> Side:
@@ -175,8 +159,7 @@ class Twin:
         return self.norm(weights, added_btd + y_btd)
 
     def norm(self, weights, x_td):
-        """Layer normalization, that of the student's file."""
-        return paper(x_td).layer_norm(weights, x_td, self.config.norm_epsilon)
+        return layer_norm(weights, x_td, self.config.norm_epsilon)
 
     def attention(self, weights, queries_btd, keys_bsd, mask_bts, place=None):
         """Section 3.2.2: Concat(head_1, ..., head_h) W^O.
@@ -193,21 +176,21 @@ class Twin:
             bias_k = weights[f"{name}_bias"][h] if f"{name}_bias" in weights else 0
             return x_btd @ weights[name][:, h] + bias_k
 
-        formulas, p, values = paper(queries_btd), [], []
+        numpy, p, values = numpy_of(queries_btd), [], []
         for h in range(heads):
             q_btk = projected(queries_btd, "query", h)
             k_bsk = projected(keys_bsd, "key", h)
             values.append(projected(keys_bsd, "value", h))
             score_bts = self.score(q_btk, k_bsk, place, h, heads)
             # Not minus infinity: padding sees nothing, and a softmax of nothing is NaN.
-            score_bts = formulas.jnp.where(mask_bts, score_bts, -1e30)
-            p.append(formulas.softmax(score_bts))
-        p_bhts = formulas.jnp.stack(p, axis=1)
+            score_bts = numpy.where(mask_bts, score_bts, -1e30)
+            p.append(softmax(score_bts))
+        p_bhts = numpy.stack(p, axis=1)
         p_bhts = self.drop(p_bhts, self.config.attention_dropout)
         outputs = [
             self.weighted(p_bhts[:, h], v_bsk, place) for h, v_bsk in enumerate(values)
         ]
-        concat = formulas.jnp.concatenate(outputs, axis=2)
+        concat = numpy.concatenate(outputs, axis=2)
         w_o = weights["out"].reshape(concat.shape[2], -1)
         return concat @ w_o + weights.get("out_bias", 0)
 
@@ -220,8 +203,64 @@ class Twin:
         return p_bts @ v_bsk
 
     def feed_forward(self, weights, x_btd):
-        """Equation 2."""
-        return paper(x_btd).feed_forward(weights, x_btd)
+        """Equation 2: max(0, x W_1 + b_1) W_2 + b_2."""
+        inner_btf = x_btd @ weights["inner"] + weights["inner_bias"]
+        inner_btf = numpy_of(x_btd).maximum(0, inner_btf)
+        return inner_btf @ weights["outer"] + weights["outer_bias"]
+
+
+def layer_norm(weights, x_td, epsilon: float):
+    """Mean 0 and variance 1 of each vector, then scale and bias (Ba et al. 2016)."""
+    x_td = x_td - x_td.mean(axis=-1, keepdims=True)
+    deviation_t1 = ((x_td**2).mean(axis=-1, keepdims=True) + epsilon) ** 0.5
+    return weights["scale"] * x_td / deviation_t1 + weights["bias"]
+
+
+def log_softmax(x):
+    x = x - x.max(axis=-1, keepdims=True)  # changes nothing, but exp cannot overflow
+    numpy = numpy_of(x)
+    return x - numpy.log(numpy.exp(x).sum(axis=-1, keepdims=True))
+
+
+def softmax(x):
+    return numpy_of(x).exp(log_softmax(x))
+
+
+def positional_encoding(position_t, d_model: int) -> np.ndarray:
+    """Section 3.5: sin(pos / 10000^(2i / d_model)) at 2i, the cosine at 2i + 1."""
+    angle_ti = position_t[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
+    table_td = np.stack([np.sin(angle_ti), np.cos(angle_ti)], axis=-1)
+    return table_td.reshape(-1, d_model)
+
+
+def cross_entropy(logits_btv, target_bt, real_bt, smoothing: float) -> tuple:
+    """The sum over all real tokens, in nats, and their number.
+
+    Label smoothing (section 5.4): 1 - epsilon of the probability is to go to the true
+    token, the rest evenly to all (Szegedy et al. 2015, section 7).
+    """
+    log_p_btv, numpy = log_softmax(logits_btv), numpy_of(logits_btv)
+    true_bt = numpy.take_along_axis(log_p_btv, target_bt[..., None], axis=-1)[..., 0]
+    loss_bt = -(1 - smoothing) * true_bt - smoothing * log_p_btv.mean(axis=-1)
+    return numpy.where(real_bt, loss_bt, 0).sum(), real_bt.sum()
+
+
+def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:
+    """Equation 3; `step` is from 1."""
+    return d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def adam(parameters, gradients, m, v, step: int, rate: float) -> tuple:
+    """A step of Adam (Kingma and Ba 2015, algorithm 1), as in section 5.3."""
+    beta1, beta2, epsilon = 0.9, 0.98, 1e-9
+    m = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, m, gradients)
+    v = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g**2, v, gradients)
+
+    def updated(x, m, v):
+        m, v = m / (1 - beta1**step), v / (1 - beta2**step)
+        return x - rate * m / (v**0.5 + epsilon)
+
+    return jax.tree.map(updated, parameters, m, v), m, v
 
 
 def teacher_forcing(batch, bos: int) -> dict:

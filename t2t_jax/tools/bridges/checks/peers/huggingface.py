@@ -20,14 +20,16 @@ def load(job):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
         job["model"], dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    theirs, config = model.generation_config, model.config
-    bad_words = [words[0] for words in theirs.bad_words_ids or [] if len(words) == 1]
+    generation, config = model.generation_config, model.config
+    bad_words = [
+        words[0] for words in generation.bad_words_ids or [] if len(words) == 1
+    ]
     model.generation_config = transformers.GenerationConfig(
         do_sample=False,
         pad_token_id=job.get("pad", config.pad_token_id),
         eos_token_id=job.get("eos", config.eos_token_id),
         decoder_start_token_id=job.get("start", config.decoder_start_token_id),
-        forced_bos_token_id=job.get("forced_bos", theirs.forced_bos_token_id),
+        forced_bos_token_id=job.get("forced_bos", generation.forced_bos_token_id),
         # A list without tokens is an error there.
         suppress_tokens=job.get("never", bad_words) or None,
     )
@@ -39,13 +41,13 @@ def logits(job):
     """Teacher-forced logits, one sentence at a time: nothing is padded."""
     model, rows = load(job), []
     for source, target in zip(job["sources"], job["targets"], strict=True):
-        made = model(
+        outputs = model(
             input_ids=torch.tensor([source]),
             attention_mask=torch.ones(1, len(source), dtype=torch.long),
             decoder_input_ids=torch.tensor([target]),
             use_cache=False,  # FSMT masks later positions only without a cache
         )
-        rows.append(made.logits[0].numpy())
+        rows.append(outputs.logits[0].numpy())
     return rows
 
 
@@ -54,27 +56,27 @@ def search(model, sources, limits, **options):
     special = model.generation_config
     tokens, scores = [None] * len(sources), [None] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: (len(sources[i]), limits[i]))
-    for first in range(0, len(order), ROWS):
-        part = order[first : first + ROWS]
-        width = max(len(sources[i]) for i in part)
-        ids = torch.full((len(part), width), special.pad_token_id)
+    for start in range(0, len(order), ROWS):
+        batch = order[start : start + ROWS]
+        width = max(len(sources[i]) for i in batch)
+        ids = torch.full((len(batch), width), special.pad_token_id)
         mask = torch.zeros_like(ids)
-        for row, i in enumerate(part):
+        for row, i in enumerate(batch):
             ids[row, : len(sources[i])] = torch.tensor(sources[i])
             mask[row, : len(sources[i])] = 1
         with torch.inference_mode():
-            made = model.generate(
+            outputs = model.generate(
                 ids,
                 attention_mask=mask,
-                max_new_tokens=max(limits[i] for i in part),
+                max_new_tokens=max(limits[i] for i in batch),
                 return_dict_in_generate=True,
                 output_scores=True,
                 **options,
             )
-        for row, i in enumerate(part):
-            tokens[i] = ended(made.sequences[row, 1:].tolist(), special.eos_token_id)
-            if made.get("sequences_scores") is not None:
-                scores[i] = made.sequences_scores[row].item()
+        for row, i in enumerate(batch):
+            tokens[i] = ended(outputs.sequences[row, 1:].tolist(), special.eos_token_id)
+            if outputs.get("sequences_scores") is not None:
+                scores[i] = outputs.sequences_scores[row].item()
     return tokens, scores
 
 

@@ -44,8 +44,8 @@ class Searches:
         programs = {width: self.program(width) for width in rows_of}
         began = time.perf_counter()
         for width, all_rows in rows_of.items():
-            for first in range(0, len(all_rows), ROWS):
-                rows = all_rows[first : first + ROWS]
+            for start in range(0, len(all_rows), ROWS):
+                rows = all_rows[start : start + ROWS]
                 # Rows without a source are empty.
                 ids = np.zeros((ROWS, width), np.int32)
                 length, limit = np.zeros(ROWS, np.int32), np.ones(ROWS, np.int32)
@@ -80,9 +80,9 @@ def beam(job: dict) -> dict:
     }
     pieces = runpy.run_path(str(Path(__file__).with_name("pieces.py")))["Pieces"]
     text = pieces(folder, described)
-    first, eos = about["source"]["first"], about["source"]["eos"]
+    source_prefix, eos = about["source"]["first"], about["source"]["eos"]
     find = text.source.piece_to_id
-    encoded = [[*first, *map(find, text.encode(line))] for line in job["lines"]]
+    encoded = [[*source_prefix, *map(find, text.encode(line))] for line in job["lines"]]
     sources = [[*ids[: searches.longest - 1], eos] for ids in encoded]
     limits = [len(ids) + about["extra_length"] for ids in sources]
     outputs = searches.run(sources, limits)

@@ -82,8 +82,8 @@ def tensors(job):
             return {"refused": _no_state(content)}
         state = content[key] if key else content
         arrays = {str(i): _array(name, state[name]) for i, name in enumerate(state)}
-        others = {name: x for name, x in content.items() if name != key} if key else {}
-        result = {"names": [*state], "key": key, "values": _plain(others)}
+        values = {name: x for name, x in content.items() if name != key} if key else {}
+        result = {"names": [*state], "key": key, "values": _plain(values)}
     except Exception as e:  # of any kind: the file may be damaged anywhere
         return {"refused": _reason(e)}
     np.savez(job["arrays"], **arrays)
@@ -118,8 +118,8 @@ def _array(name: str, x: torch.Tensor) -> np.ndarray:
     # A view may repeat elements; one with more than its storage has is a bomb.
     if x.numel() * x.element_size() > x.untyped_storage().nbytes():
         raise ValueError(f"{name} has more elements than are stored")
-    known = (torch.float64, torch.float32, torch.float16)
-    if x.is_floating_point() and x.dtype not in known:
+    numpy_types = (torch.float64, torch.float32, torch.float16)
+    if x.is_floating_point() and x.dtype not in numpy_types:
         x = x.float()
     return x.detach().numpy()
 
@@ -129,7 +129,7 @@ def _plain(x):
     if isinstance(x, dict):
         return {str(key): _plain(value) for key, value in x.items()}
     if isinstance(x, list | tuple | set | frozenset):
-        return [_plain(each) for each in x]
+        return [_plain(item) for item in x]
     if x is None or isinstance(x, bool | int | float | str):
         return x
     return None if isinstance(x, torch.Tensor) else str(x)
@@ -145,10 +145,10 @@ def _reason(error: Exception) -> str:
             "nothing was run; save its state_dict alone, or use safetensors"
         )
     text = text.partition("WeightsUnpickler error:")[2] or text
-    first = (text.strip().splitlines() or [""])[0].partition(". ")[0]
+    line = (text.strip().splitlines() or [""])[0].partition(". ")[0]
     return (
         "is damaged or truncated, or holds more than tensors and plain containers "
-        f"(torch.load says {type(error).__name__}: {first}); download it again, or "
+        f"(torch.load says {type(error).__name__}: {line}); download it again, or "
         "save its state_dict alone"
     )
 

@@ -15,17 +15,14 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges import tensor_files
 from tests.bridges.exported import needs
 
-
-def write_safetensors(path, header, data, length=None):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    size = len(text) if length is None else length
-    path.write_bytes(size.to_bytes(8, "little") + text + data)
-    return path
-
-
-A, HALF = np.arange(12, dtype=np.float32), np.arange(6, dtype=np.float16)
-BRAIN = np.array([0x3F80, 0xC000], np.uint16)  # 1 and -2 in bfloat16
+SINGLE, HALF = np.arange(12, dtype=np.float32), np.arange(6, dtype=np.float16)
 ENTRY = {"dtype": "F32", "shape": [12], "data_offsets": [0, 48]}
+
+
+def write_safetensors(path, header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
 
 
 def zipped(path, pickled, method=zipfile.ZIP_STORED, **storages):
@@ -51,35 +48,23 @@ def refused(path, message):
         tensor_files.read_tensors(path)
 
 
-# ------------------------------------------------------------------------ what is read
-
-
-def test_safetensors(tmp_path):
-    header = {
-        "__metadata__": {"format": "pt"},
-        "b": {"dtype": "BF16", "shape": [2], "data_offsets": [12, 16]},
-        "a": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]},
-    }
-    data = HALF.tobytes() + BRAIN.tobytes()
-    found = tensor_files.read_tensors(write_safetensors(tmp_path / "x", header, data))
-    assert found.keys() == {"a", "b"}
-    np.testing.assert_array_equal(found["a"], HALF.reshape(2, 3))
-    np.testing.assert_array_equal(found["b"].astype(np.float32), [1, -2])
-
-
-def test_a_folder_of_several_files(tmp_path):
-    one = {"a": ENTRY}
-    two = {"b": {"dtype": "F16", "shape": [6], "data_offsets": [0, 12]}}
-    write_safetensors(tmp_path / "1.safetensors", one, A.tobytes())
-    write_safetensors(tmp_path / "2.safetensors", two, HALF.tobytes())
+def test_safetensors_in_several_files(tmp_path):
+    half = {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}
+    brain = {"dtype": "BF16", "shape": [2], "data_offsets": [12, 16]}
+    header = {"__metadata__": {"format": "pt"}, "c": brain, "b": half}
+    data = HALF.tobytes() + np.array([0x3F80, 0xC000], np.uint16).tobytes()
+    write_safetensors(tmp_path / "1.safetensors", {"a": ENTRY}, SINGLE.tobytes())
+    write_safetensors(tmp_path / "2.safetensors", header, data)
     index = tmp_path / "model.safetensors.index.json"
-    files = {"a": "1.safetensors", "b": "2.safetensors"}
+    files = {"a": "1.safetensors", "b": "2.safetensors", "c": "2.safetensors"}
     index.write_text(json.dumps({"weight_map": files}))
-    found = tensor_files.read_tensors(tmp_path)
-    np.testing.assert_array_equal(found["a"], A)
-    np.testing.assert_array_equal(found["b"], HALF)
-    index.write_text(json.dumps({"weight_map": files | {"c": "2.safetensors"}}))
-    refused(tmp_path, "2.safetensors does not hold.*differ in c")
+    arrays = tensor_files.read_tensors(tmp_path)
+    assert arrays.keys() == {"a", "b", "c"}
+    np.testing.assert_array_equal(arrays["a"], SINGLE)
+    np.testing.assert_array_equal(arrays["b"], HALF.reshape(2, 3))
+    np.testing.assert_array_equal(arrays["c"].astype(np.float32), [1, -2])
+    index.write_text(json.dumps({"weight_map": files | {"d": "2.safetensors"}}))
+    refused(tmp_path, "2.safetensors does not hold.*differ in d")
     index.write_text(json.dumps({"weight_map": {"a": "../1.safetensors"}}))
     refused(tmp_path, "files next to it")
 
@@ -97,18 +82,16 @@ class Bomb:
         return os.mkdir, (self.folder,)
 
 
-class Evaluated(Bomb):
-    """The same by a function of Python's own."""
+class BombInState(Bomb):
+    """Its state, not its making, calls something, by a function of Python's own."""
 
+    def __reduce__(self):
+        return collections.OrderedDict, (), {"x": Evaluated(self.folder)}
+
+
+class Evaluated(Bomb):
     def __reduce__(self):
         return eval, (f"__import__('os').mkdir({self.folder!r})",)
-
-
-class BombInState(Bomb):
-    """Its state, not its making, calls something."""
-
-    def __reduce__(self):
-        return collections.OrderedDict, (), {"x": Bomb(self.folder)}
 
 
 @pytest.mark.parametrize("write", [zipped, unzipped])
@@ -134,25 +117,16 @@ def unread(monkeypatch):
     monkeypatch.delattr(tensor_files, "run")
 
 
-def test_zip_bombs(tmp_path, unread):
-    zeros = np.zeros(10**6, np.float32)
-    zipped(tmp_path / "x.pt", b"", zipfile.ZIP_DEFLATED, a=zeros.tobytes())
-    refused(tmp_path / "x.pt", "torch.save does not compress")
-    np.savez_compressed(tmp_path / "x.npz", a=zeros)
-    refused(tmp_path / "x.npz", "hardly compresses")
-
-
 def whole_files(folder):
-    np.savez(folder / "x.npz", a=A)
-    return [
-        write_safetensors(folder / "x.safetensors", {"a": ENTRY}, A.tobytes()),
-        folder / "x.npz",
-    ]
+    np.savez(folder / "x.npz", a=SINGLE)
+    file = folder / "x.safetensors"
+    write_safetensors(file, {"a": ENTRY}, SINGLE.tobytes())
+    return [file, folder / "x.npz"]
 
 
 def test_truncated_files(tmp_path, unread):
-    of_torch = zipped(tmp_path / "x.pt", pickle.dumps({}, 2), a=A.tobytes())
-    for path in (*whole_files(tmp_path), of_torch):
+    by_torch = zipped(tmp_path / "x.pt", pickle.dumps({}, 2), a=SINGLE.tobytes())
+    for path in (*whole_files(tmp_path), by_torch):
         content = path.read_bytes()
         for length in {*range(0, len(content), len(content) // 16), len(content) - 1}:
             path.write_bytes(content[:length])
@@ -162,57 +136,68 @@ def test_truncated_files(tmp_path, unread):
 def test_damaged_files_are_read_or_refused(tmp_path):
     """Any byte may be any other: no other error than one for the user."""
     rng = np.random.default_rng(0)
-    refused = 0
+    refusals = 0
     for path in whole_files(tmp_path):
         content = path.read_bytes()
         for _ in range(40):
             damaged = bytearray(content)
-            for at in rng.integers(len(content), size=3):
-                damaged[at] = rng.integers(256)
+            for place in rng.integers(len(content), size=3):
+                damaged[place] = rng.integers(256)
             path.write_bytes(damaged)
             try:
                 tensor_files.read_tensors(path)
             except UserError:
-                refused += 1
-    assert refused > 40
+                refusals += 1
+    assert refusals > 40
 
 
-DAMAGED = "x.safetensors is damaged or truncated"
+def zip_bomb(file):
+    zipped(file, b"", zipfile.ZIP_DEFLATED, a=bytes(4 * 10**6))
+
+
+def flipped_bit(file):
+    zipped(file, pickle.dumps({}, 2), a=SINGLE.tobytes())
+    content = bytearray(file.read_bytes())
+    content[content.index(SINGLE.tobytes()) + 5] ^= 1
+    file.write_bytes(content)
+
+
+def torch_script(file):
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/constants.pkl", bytes(1000))
 
 
 @pytest.mark.parametrize(
-    ("header", "message"),
+    ("write", "message"),
     [
-        ({"a": {**ENTRY, "shape": [13]}}, DAMAGED),
-        ({"a": {**ENTRY, "dtype": "F8_E4M3", "shape": [48]}}, "a type that NumPy lack"),
-        ({"a": ENTRY, "b": {**ENTRY, "data_offsets": [44, 92]}}, DAMAGED),
-        (b'{"a": 1, "a": 2}', DAMAGED),
-        (b'{"a":' * 100_000, DAMAGED),
-        (2**40, DAMAGED),  # a header longer than the file
+        (zip_bomb, "torch.save does not compress"),
+        (
+            lambda file: np.savez_compressed(file, a=np.zeros(10**6)),
+            "hardly compresses",
+        ),
+        (lambda file: np.savez(file, a=np.array([Bomb("x")])), "allow_pickle=False"),
+        (flipped_bit, "the checksum of archive/data/a is wrong"),
+        (torch_script, "is TorchScript, which is a program"),
+        (
+            lambda file: file.write_text("version https://git-lfs.github"),
+            "git lfs pull",
+        ),
+        (lambda file: file.mkdir(), "has no weights; want one of model.safetens"),
+        (
+            lambda file: write_safetensors(file, b'{"a":' * 100_000, b""),
+            "x.npz is damaged or truncated",
+        ),
+        (
+            lambda file: write_safetensors(
+                file, {"a": ENTRY | {"dtype": "F8_E4M3", "shape": [48]}}, bytes(48)
+            ),
+            "a type that NumPy lacks",
+        ),
     ],
 )
-def test_damaged_headers_of_safetensors(header, message, tmp_path):
-    content, length = (header, None) if header != 2**40 else ({"a": ENTRY}, header)
-    file = tmp_path / "x.safetensors"
-    refused(write_safetensors(file, content, A.tobytes(), length), message)
-
-
-def test_what_is_not_a_checkpoint(tmp_path, unread):
-    path = tmp_path / "model.bin"
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
-    refused(path, "git lfs pull")
-    refused(tmp_path, "has no weights; want one of model.safetens")
-    np.savez(tmp_path / "x.npz", a=np.array([Bomb(tmp_path)]))
-    refused(tmp_path / "x.npz", "allow_pickle=False")
-    # One bit of the numbers is another one.
-    zipped(path, pickle.dumps({}, 2), a=A.tobytes())
-    content = bytearray(path.read_bytes())
-    content[content.index(A.tobytes()) + 5] ^= 1
-    path.write_bytes(content)
-    refused(path, "the checksum of archive/data/a is wrong")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/constants.pkl", bytes(1000))
-    refused(path, "is TorchScript, which is a program")
+def test_what_is_not_a_checkpoint(write, message, tmp_path, unread):
+    write(tmp_path / "x.npz")
+    refused(tmp_path / "x.npz", message)
 
 
 # -------------------------------------------------------------------------- by PyTorch
@@ -234,15 +219,14 @@ torch.save(content, "new.pt")
 torch.save(content, "old.pt", _use_new_zipfile_serialization=False)
 torch.save({"epoch": 3, "net": model}, "other.pt")
 torch.save({"a": torch.zeros(1).half().expand(2**40)}, "repeated.pt")
-torch.save({"a": stored}, "protocol.pt", pickle_protocol=4)
 import numpy, pickle
 pickle.dump(1, open("pickle.pt", "wb"), 2)
-numpy.savez("wanted.npz", **{name: x.float().detach() for name, x in model.items()})
+numpy.savez("expected.npz", **{name: x.float().detach() for name, x in model.items()})
 """
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def by_torch(tmp_path_factory):
     """A folder of files that PyTorch wrote."""
     folder = tmp_path_factory.mktemp("torch")
     command = [sys.executable, "-P", "-c", WRITE]
@@ -252,16 +236,15 @@ def written(tmp_path_factory):
 
 @needs("torch")
 @pytest.mark.parametrize("name", ["new.pt", "old.pt"])
-def test_files_of_torch_itself(name, written):
-    wanted = tensor_files.read_tensors(written / "wanted.npz")
-    content = tensor_files.read_checkpoint(written / name)
-    for found in (content["model"], tensor_files.read_tensors(written / name)):
-        assert found.keys() == wanted.keys()
-        for key, array in found.items():
-            np.testing.assert_array_equal(array.astype(np.float32), wanted[key], key)
-        assert found["part"].dtype == np.float16
-    args = {"arch": "transformer", "lr": [0.1], "device": "cpu"}
-    assert content["args"] == args
+def test_files_of_torch_itself(name, by_torch):
+    expected = tensor_files.read_tensors(by_torch / "expected.npz")
+    content = tensor_files.read_checkpoint(by_torch / name)
+    for arrays in (content["model"], tensor_files.read_tensors(by_torch / name)):
+        assert arrays.keys() == expected.keys()
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(array.astype(np.float32), expected[key], key)
+        assert arrays["part"].dtype == np.float16
+    assert content["args"] == {"arch": "transformer", "lr": [0.1], "device": "cpu"}
     extra = {"set": [1], "none": None, "float": 0.5, "pair": [1, "x"]}
     assert content["extra"] == {**extra, "some": {"a": [2]}}
 
@@ -272,17 +255,16 @@ def test_files_of_torch_itself(name, written):
     [
         ("other.pt", "its keys are epoch, net; save"),
         ("repeated.pt", "more elements than are stored"),
-        ("protocol.pt", "is damaged or truncated, or holds more than .*operand"),
         ("pickle.pt", "is damaged or truncated, or holds more than"),
     ],
 )
-def test_files_of_torch_that_are_refused(name, message, written):
-    refused(written / name, message)
+def test_files_of_torch_that_are_refused(name, message, by_torch):
+    refused(by_torch / name, message)
 
 
 @needs("torch")
 @pytest.mark.parametrize("write", [zipped, unzipped])
-@pytest.mark.parametrize("kind", [Bomb, Evaluated, BombInState])
+@pytest.mark.parametrize("kind", [Bomb, BombInState])
 def test_a_bomb_is_refused_by_name_and_not_run(write, kind, tmp_path):
     folder = tmp_path / "exploded"
     pickled = pickle.dumps({"w": [kind(folder)]}, 2)
