@@ -87,23 +87,19 @@ def known_flags(generated, module: str, arguments: list[str]) -> set[str]:
     if package == "t2t_jax":
         shipped = {*config_files.shipped_names("experiments")} & {*arguments}
         named = shipped if name == "experiment" else ()
-        flags_of_file = set()
+        parameters = set()
         if name == "experiment" and not shipped:  # a file that the page shows
             code = "\n".join(block.code for block in PYTHON)
-            for parameters in re.findall(r"def get_experiment\((.*?)\):", code):
-                flags_of_file |= {*re.findall(r"(\w+)=", parameters)}
-        return (
-            {*flags_of_file, *generated.flags_of(name, *named)}
-            if name
-            else flags_of_file
-        )
+            for signature in re.findall(r"def get_experiment\((.*?)\):", code):
+                parameters |= {*re.findall(r"(\w+)=", signature)}
+        return parameters | {*(generated.flags_of(name, *named) if name else ())}
     if package in ("benchmarks", "tests"):
-        flags_of_file = ROOT / f"{module.replace('.', '/')}.py"
-        assert flags_of_file.exists(), module
+        file = ROOT / f"{module.replace('.', '/')}.py"
+        assert file.exists(), module
         files = [*(ROOT / package).rglob("*.py")]
         if package == "benchmarks":  # its own flags, and those that several share
             shared = "benchmarks/measuring.py", "t2t_jax/commands/flags.py"
-            files = [flags_of_file, *(ROOT / file for file in shared)]
+            files = [file, *(ROOT / name for name in shared)]
         text = "".join(path.read_text(encoding="utf-8") for path in files)
         return {"ideas", *re.findall(r"\"(?:--)?(\w+)\"", text)}
     if package == "pytest":
@@ -117,9 +113,8 @@ def test_every_flag_of_a_command_exists(generated):
     command_lines = [(str(block), words) for block in SHELL for words in block.commands]
     for page in NOW:
         for text in re.findall(r"`(python -m [^`]+)`", prose(page)):
-            command_lines += [
-                (name_of(page), w) for w in commands(" ".join(text.split()))
-            ]
+            line = " ".join(text.split())
+            command_lines += [(name_of(page), words) for words in commands(line)]
     checked = 0
     for place, words in command_lines:
         module, arguments = module_and_arguments(words)

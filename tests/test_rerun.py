@@ -52,14 +52,8 @@ def test_one_bit_and_another_machine_are_named(trained, monkeypatch):
     monkeypatch.setattr(reruns, "describe_machine", lambda: machine)
     result = rerun(trained[0], 12)
     assert not result.same
-    (state,) = [
-        comparison.arrays for comparison in result.stored if comparison.kind == "state"
-    ]
-    assert all(
-        comparison.arrays.same
-        for comparison in result.stored
-        if comparison.kind != "state"
-    )
+    (state,) = [stored.arrays for stored in result.stored if stored.kind == "state"]
+    assert all(stored.arrays.same for stored in result.stored if stored.kind != "state")
     (different,) = state.differing
     assert (different.name, different.count) == (names[-4], 1)
     text = "\n".join(report(result))

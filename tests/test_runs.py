@@ -74,21 +74,13 @@ def test_a_run_starts_from_another(trained, text, tmp_path, capsys, monkeypatch)
     )
     train(config, tmp_path / "work")
     message = capsys.readouterr().err
-    assert (
-        " dev pairs (scores: the first 4), fed by numpy (TensorFlow is not inst"
-        in message
-    )
+    assert "(scores: the first 4), fed by numpy (TensorFlow is not inst" in message
     assert f"using the tokenizer of {parent}" in message
     assert f"starting from {parent}, steps 8, 12" in message
     tokenizers = [w / "tokenizer.model" for w in (parent, tmp_path / "work")]
     assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()
-    parent_translator, child_translator = (
-        Translator.load(parent),
-        Translator.load(tmp_path / "work"),
-    )
-    assert_same(
-        *(jax.device_get(t.parameters) for t in (parent_translator, child_translator))
-    )
+    translators = map(Translator.load, (parent, tmp_path / "work"))
+    assert_same(*(jax.device_get(t.parameters) for t in translators))
     shutil.rmtree(parent)  # it is not needed any more
     config.train.update(steps=2)
     train(config, tmp_path / "work")
@@ -217,15 +209,10 @@ def test_a_run_starts_from_one_with_the_same_vocabularies(separate, text, tmp_pa
         start = {"init_from": str(separate)}
         return from_config_dict(config_for(text, data=data, model=MODEL, train=start))
 
-    joint_config = config(DATA)
-    initialization.check_source(joint_config)
-    inherited, parent = (
-        initialization.vocabulary(joint_config),
-        Workdir(separate).vocabulary(),
-    )
-    assert [side.model for side in inherited.sides] == [
-        side.model for side in parent.sides
-    ]
+    initialization.check_source(config(DATA))
+    inherited = initialization.vocabulary(config(DATA)).sides
+    parent = Workdir(separate).vocabulary().sides
+    assert [side.model for side in inherited] == [side.model for side in parent]
     with pytest.raises(UserError, match="joint_vocabulary=False there, True here"):
         initialization.check_source(config({}))
     lines = (text / "train.en").read_text(encoding="utf-8").splitlines()

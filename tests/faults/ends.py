@@ -61,8 +61,8 @@ class Killed(BaseException):
 class Stop(NamedTuple):
     """Ends a life after a step, or, killed, instead of sealing the Nth checkpoint."""
 
-    how: str  # "stopped", "killed" or "sealing"
-    at: int
+    kind: str  # "stopped", "killed" or "sealing"
+    number: int
 
 
 class SteppingClock(Clock):
@@ -106,7 +106,7 @@ def live(
 
     def count_seals(*arguments, **notes):
         sealing.append(arguments)
-        if stop and stop.how == "sealing" and len(sealing) >= stop.at:
+        if stop and stop.kind == "sealing" and len(sealing) >= stop.number:
             dead.set()
         if dead.is_set():
             raise Killed

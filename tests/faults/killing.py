@@ -155,13 +155,13 @@ def kill(runs, name, moment, chance) -> bool:
         shutil.rmtree(runs.folder / "cache", ignore_errors=True)
     see, within, pass_by = MOMENTS[moment]
     workdir = runs.folder / name
-    things_seen = set(see(runs, workdir))
+    known_items = set(see(runs, workdir))
     to_pass = chance.randint(0, pass_by)
 
     def reached():
         nonlocal to_pass
-        new = set(see(runs, workdir)) - things_seen
-        things_seen.update(new)
+        new = set(see(runs, workdir)) - known_items
+        known_items.update(new)
         to_pass -= len(new)
         if to_pass < 0:
             time.sleep(chance.uniform(0, within))

@@ -36,7 +36,7 @@ def test_damaged_parameters_are_named_and_left_out(finished, trained, capsys):
         damage(place)
         translator = Translator.load(finished)
         message = capsys.readouterr().err
-        assert f"warning: {place} is damaged (" in message
+        assert f"warning: {place} is " in message  # damaged, or incomplete
         assert message.endswith("); ignored\n")
         assert translator.steps == Translator.load(finished, "last").steps == (8,)
         shutil.rmtree(place)
