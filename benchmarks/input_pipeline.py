@@ -43,8 +43,8 @@ from benchmarks.measuring import define_flags as define_shared_flags
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data import feeding
-from t2t_jax.data.batching import Layout
 from t2t_jax.data.feeding import AHEAD, HostBatch, feed, plan_for
+from t2t_jax.data.filling import Layout
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.tools.verify.own_process import megabytes
 

@@ -40,11 +40,11 @@ from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.extensions.decoding.preserving import Report
 from t2t_jax.extensions.text.placeholders import find, protect, restore
+from t2t_jax.extensions.text.sentences import split
 from t2t_jax.extensions.text.terms import OUTCOMES, Terms, check, learn_lexicon
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.metrics.text_measures import text_measures
-from t2t_jax.text.sentences import split
 from t2t_jax.text.units import MARKS, SYMBOLS
 
 words = re.compile(r"\w+").findall

@@ -86,16 +86,16 @@ def files_of(folder):
 # Lines that can be reached from a module by imports, its own included: imports anywhere
 # in a file, but not under TYPE_CHECKING, and no addresses in tables. It may fall.
 REACH = {
-    "model.transformer": 4_000,
-    "training.step": 7_200,
+    "model.transformer": 3_900,
+    "training.step": 6_000,
     "training.loop": 15_100,
-    "decoding.translator": 15_800,
-    "evaluation.scores": 19_250,
-    "commands.train": 26_850,
+    "decoding.translator": 14_900,
+    "evaluation.scores": 18_800,
+    "commands.train": 26_800,
 }
 
 
-CORE_LINES = 27_800  # at most; it may fall
+CORE_LINES = 27_700  # at most; it may fall
 
 
 @pytest.fixture(scope="module")

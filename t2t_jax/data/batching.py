@@ -11,7 +11,6 @@ Suffixes: `p` pairs, `b` batches, `r` rows, `w` windows, `i` steps of packing (t
 largest pair of each window). Lengths are in tokens, including EOS.
 """
 
-import operator
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from t2t_jax.data.drawing import (
     stable_order,
     typical_draw,
 )
+from t2t_jax.data.filling import Layout, checked_index
 from t2t_jax.data.shapes import (
     ROWS_MULTIPLE,
     Shape,
@@ -40,32 +40,6 @@ from t2t_jax.io.threads import core_count
 WINDOW = 4096
 # As many windows are packed side by side as have about this many rows together.
 OPEN_ROWS = 1 << 17
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """The places of the pairs of one batch; arrays are int32 [pairs in this batch].
-
-    Pairs are ordered by row, then by segment.
-    """
-
-    shape: Shape
-    pair_p: np.ndarray  # the number of each pair in the training text
-    row_p: np.ndarray
-    source_start_p: np.ndarray  # its first token in the source row
-    target_start_p: np.ndarray
-    segment_p: np.ndarray  # its segment id, counted from 1 in each row
-
-    def only(self, kept_p: np.ndarray) -> "Layout":
-        """The same batch with only some of its pairs; the others become padding."""
-        return Layout(
-            self.shape,
-            self.pair_p[kept_p],
-            self.row_p[kept_p],
-            self.source_start_p[kept_p],
-            self.target_start_p[kept_p],
-            self.segment_p[kept_p],
-        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,14 +88,6 @@ class Plan:
         """The shapes, each with the number of its batches."""
         counts = np.bincount(self.shape_b, minlength=len(self.shapes)).tolist()
         return zip(self.shapes, counts, strict=True)
-
-
-def checked_index(i: int, n: int, kind: str) -> int:
-    """Maps a negative index to one from 0; raises IndexError if out of range."""
-    i = operator.index(i)  # NumPy integers too, but no floats
-    if not -n <= i < n:
-        raise IndexError(f"{kind} {i} is out of range: there are {n}")
-    return i % n
 
 
 def plan_epoch(

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.config import Config, DataConfig
-from t2t_jax.data.batching import Layout, Plan, plan_epoch
+from t2t_jax.data.batching import Plan, plan_epoch
+from t2t_jax.data.filling import Layout
 from t2t_jax.data.pairs import Pairs
 from t2t_jax.data.shapes import lengths_within, shapes_of_epochs
 from t2t_jax.data.tfds import import_tensorflow

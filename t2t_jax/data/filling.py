@@ -1,24 +1,61 @@
-"""Token ids of many sentences in one array, and batches filled from them.
+"""Token ids of many sentences in one array, the layout of a batch, and its filling.
 
 Suffix: `p` pairs.
 """
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from t2t_jax.data.batching import Layout, checked_index
 from t2t_jax.io.errors import UserError
+
+if TYPE_CHECKING:  # the shapes of all batches, with how they are chosen
+    from t2t_jax.data.shapes import Shape
 
 # The arrays of links between words (`links.py`): the number of a source token's word,
 # and those that a target token's word is linked to.
 SOURCE_WORD, LINK = "source_word", "link"
 LINKS_OF_A_WORD = 4  # further ones are dropped
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The places of the pairs of one batch; arrays are int32 [pairs in this batch].
+
+    Pairs are ordered by row, then by segment.
+    """
+
+    shape: "Shape"
+    pair_p: np.ndarray  # the number of each pair in the training text
+    row_p: np.ndarray
+    source_start_p: np.ndarray  # its first token in the source row
+    target_start_p: np.ndarray
+    segment_p: np.ndarray  # its segment id, counted from 1 in each row
+
+    def only(self, kept_p: np.ndarray) -> "Layout":
+        """The same batch with only some of its pairs; the others become padding."""
+        return Layout(
+            self.shape,
+            self.pair_p[kept_p],
+            self.row_p[kept_p],
+            self.source_start_p[kept_p],
+            self.target_start_p[kept_p],
+            self.segment_p[kept_p],
+        )
+
+
+def checked_index(i: int, n: int, kind: str) -> int:
+    """Maps a negative index to one from 0; raises IndexError if out of range."""
+    i = operator.index(i)  # NumPy integers too, but no floats
+    if not -n <= i < n:
+        raise IndexError(f"{kind} {i} is out of range: there are {n}")
+    return i % n
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.batching import Layout
 from t2t_jax.data.corpus import Corpus, Pair
-from t2t_jax.data.filling import NO_ARRAYS, Ragged, TokenArrays, fill, ragged
+from t2t_jax.data.filling import NO_ARRAYS, Layout, Ragged, TokenArrays, fill, ragged
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import cache_key

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from t2t_jax.metrics.likelihoods import perplexity
-from t2t_jax.text.sentences import core
+from t2t_jax.text.units import core
 from t2t_jax.text.words import TokenWords
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+from typing import Any
 
 from etils import epath
 
+from t2t_jax.io.json_lines import Parse, parse_lines
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 
@@ -22,6 +24,22 @@ def open_growing(
       OSError: it cannot be written.
     """
     return DiskFile(path, content) if is_local(path) else BucketFile(path, content)
+
+
+def open_log(
+    file: epath.Path, parse: Parse, begin: bytes
+) -> tuple[list[Any], "DiskFile | BucketFile"]:
+    """Opens a log to append lines, which begin with `begin`; also returns its entries.
+
+    Half of such a line, which a crash has left, is cut off. Another tail was not
+    written here: it becomes a damaged line.
+    """
+    content = file.read_bytes() if file.exists() else b""
+    entries, tail = parse_lines(content, parse)
+    # The tail may be shorter than the beginning it is compared with.
+    if tail.startswith(begin[: len(tail)]):
+        return entries, open_growing(file, content[: len(content) - len(tail)])
+    return [*entries, None], open_growing(file, content + b"\n")
 
 
 class DiskFile:

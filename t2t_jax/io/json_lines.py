@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from t2t_jax.io.growing import BucketFile, DiskFile, open_growing
-
 # Makes an entry of the JSON on a line; whatever error it raises, the line is damaged.
 Parse = Callable[[Any], Any]
 
@@ -24,7 +22,11 @@ class LogLines(NamedTuple):
 def read_lines(file: epath.PathLike, parse: Parse) -> LogLines:
     """Reads a log, also while a run writes it; one that does not exist is empty."""
     file = epath.Path(file)
-    content = file.read_bytes() if file.exists() else b""
+    return parse_lines(file.read_bytes() if file.exists() else b"", parse)
+
+
+def parse_lines(content: bytes, parse: Parse) -> LogLines:
+    """Reads the content of a log."""
     *lines, tail = content.split(b"\n")
     return LogLines([_entry(line, parse) for line in lines], tail)
 
@@ -35,19 +37,3 @@ def _entry(line: bytes, parse: Parse) -> Any:
     # RecursionError: JSON that is nested to harm.
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-
-
-def open_log(
-    file: epath.Path, parse: Parse, begin: bytes
-) -> tuple[list[Any], DiskFile | BucketFile]:
-    """Opens a log to append lines, which begin with `begin`; also returns its entries.
-
-    Half of such a line, which a crash has left, is cut off. Another tail was not
-    written here: it becomes a damaged line.
-    """
-    entries, tail = read_lines(file, parse)
-    content = file.read_bytes() if file.exists() else b""
-    # The tail may be shorter than the beginning it is compared with.
-    if tail.startswith(begin[: len(tail)]):
-        return entries, open_growing(file, content[: len(content) - len(tail)])
-    return [*entries, None], open_growing(file, content + b"\n")

@@ -29,7 +29,7 @@ from t2t_jax.config import MeshConfig
 from t2t_jax.io.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from t2t_jax.data.batching import Layout
+    from t2t_jax.data.filling import Layout
 
 # Along `data` each device has its rows of the batch. Along `fsdp` it also has its part
 # of every weight and of Adam's moments. Along `tensor` it has its heads, hidden units

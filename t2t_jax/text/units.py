@@ -24,6 +24,15 @@ _UNIT = re.compile(
     rf"|[{_DENSE}]\p{{M}}*|(?:(?![{_DENSE}])[\w\p{{M}}])+|[^\w\s\p{{M}}]"
 )
 
+# A text without the white space and byte order marks around it.
+CORE = re.compile(r"(?s)[^\s\ufeff](?:.*[^\s\ufeff])?")
+
+
+def core(text: str) -> Span:
+    """The span of a text without what is around it; of a blank text, its end."""
+    match = CORE.search(text)
+    return match.span() if match else (len(text), len(text))
+
 
 def units(text: str) -> list[Span]:
     """Finds the words and the signs, such as a comma, of a text; a symbol is one."""

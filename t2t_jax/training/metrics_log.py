@@ -16,7 +16,8 @@ import numpy as np
 from etils import epath
 
 from t2t_jax.data.feeding import Position
-from t2t_jax.io.json_lines import open_log, read_lines
+from t2t_jax.io.growing import open_log
+from t2t_jax.io.json_lines import read_lines
 from t2t_jax.io.messages import say
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.parallel import processes

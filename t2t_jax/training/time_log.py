@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from t2t_jax.io.json_lines import open_log, read_lines
+from t2t_jax.io.growing import open_log
+from t2t_jax.io.json_lines import read_lines
 from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.io.tables import text_table

@@ -11,12 +11,12 @@ from t2t_jax.evaluation.provenance import PUBLISHED, ScoredText, compare_with
 from t2t_jax.extensions.tasks.treebank import open_treebank
 from t2t_jax.extensions.text.formats import Po
 from t2t_jax.extensions.text.language_identification import Guesser
+from t2t_jax.extensions.text.sentences import split
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import plain
 from t2t_jax.metrics.text_measures import tokenizer
 from t2t_jax.tasks.table import task_of
 from t2t_jax.text.languages import OTHER, distance, identify, nearest, pair_of
-from t2t_jax.text.sentences import split
 from t2t_jax.tools.bridges.vocabularies.huggingface import M2M100, NLLB, language_tokens
 from t2t_jax.tools.plan.describe import beside_paper
 from t2t_jax.tools.serve.service import Service

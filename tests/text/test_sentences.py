@@ -10,9 +10,9 @@ import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.extensions.text import sentences
+from t2t_jax.extensions.text.sentences import split, split_long
 from t2t_jax.io.errors import UserError
-from t2t_jax.text import sentences
-from t2t_jax.text.sentences import split, split_long
 
 TEXTS = st.text(
     st.sampled_from(list("ab M.19!?。…”\"' \t\n\r-—,;:日本é̈\u200d👩🏽\ud83d\ude00")),

@@ -15,8 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from t2t_jax.data.batching import Layout
-from t2t_jax.data.filling import Ragged, fill_taken, per_token, positions, take
+from t2t_jax.data.filling import Layout, Ragged, fill_taken, per_token, positions, take
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import field

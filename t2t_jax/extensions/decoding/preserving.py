@@ -31,17 +31,18 @@ from t2t_jax.extensions.text.placeholders import (
     protect,
     restore,
 )
+from t2t_jax.extensions.text.sentences import sentences
 from t2t_jax.extensions.text.terms import Terms, annotate, check, report_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.parts import chunks
 from t2t_jax.sections import checked_options
-from t2t_jax.text.sentences import core, sentences
 from t2t_jax.text.units import (
     MARKS,
     SYMBOLS,
     Aligned,
     Edits,
     Span,
+    core,
     inverse,
     map_span,
     splice,

@@ -17,7 +17,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.sections import checked_options
-from t2t_jax.text.sentences import core
+from t2t_jax.text.units import core
 from t2t_jax.workdir import Workdir
 
 # What a hypothesis of an answer has.

@@ -11,9 +11,9 @@ from gettext import c2py
 from itertools import islice, pairwise
 from typing import Any
 
+from t2t_jax.extensions.text.sentences import HAN, cut, library, packed
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.languages import same_language
-from t2t_jax.text.sentences import HAN, cut, library, packed
 from t2t_jax.text.units import Aligned, Span, splice
 
 _BREAK_IN_HAN = rf"(?<=[{HAN}])\s*[\r\n]\s*(?=[{HAN}])"

@@ -20,8 +20,8 @@ from t2t_jax.decoding.search_options import (
     SearchRequest,
     option_names,
 )
+from t2t_jax.extensions.text.sentences import sentences as divided
 from t2t_jax.io.errors import UserError, shortened
-from t2t_jax.text.sentences import sentences as divided
 from t2t_jax.tools.serve.fields import MESSAGE, Refusal, bad
 from t2t_jax.tools.serve.precision import Precision, confidence
 from t2t_jax.tools.serve.service import (

@@ -43,7 +43,7 @@ from t2t_jax.extensions.decoding.preserving import (
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.text.languages import OTHER, distance, identify
-from t2t_jax.text.sentences import core
+from t2t_jax.text.units import core
 from t2t_jax.tools.serve.engine import (
     Details,
     Direction,

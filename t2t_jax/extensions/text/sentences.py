@@ -10,14 +10,13 @@ import regex  # a dependency of sacrebleu and of sacremoses
 
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.languages import identify
-from t2t_jax.text.units import Span
+from t2t_jax.text.units import CORE, Span, core
 
 WINDOW = 2_000  # characters of a text that are split at a time
 EQUAL = 32  # parts of a sentence that are made equal in length
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
 _NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
-_CORE = regex.compile(r"(?s)[^\s\ufeff](?:.*[^\s\ufeff])?")
 _CLOSING = "[\"'”’»)\\]」』]*"
 # Places to split a text at, after a match: the best first; last, within words. A mark,
 # or what a joiner joins, belongs to the character before.
@@ -144,10 +143,5 @@ def cut(text: str, span: Span, pattern: str = r"\Z") -> list[Span]:
     """
     places = [span[0] + m.end() for m in regex.finditer(pattern, text[slice(*span)])]
     pieces = pairwise([span[0], *places, span[1]])
-    cores = (_CORE.search(text, *piece) for piece in pieces)
+    cores = (CORE.search(text, *piece) for piece in pieces)
     return [core.span() for core in cores if core]
-
-
-def core(text: str) -> Span:
-    """The span of a text without what is around it; of a blank text, its end."""
-    return next(iter(cut(text, (0, len(text)))), (len(text), len(text)))
