@@ -25,7 +25,7 @@ def sums(module, batch, rng, config, bos):
     """Cross-entropy - beta * entropy; the metric `entropy` is in nats a token."""
     beta = config.train.own_options(LOSSES["confidence_penalty"]).confidence_penalty
 
-    def of_tokens(logits_btv, target_bt):
+    def token_losses(logits_btv, target_bt):
         loss_bt, nll_bt = cross_entropy(
             logits_btv, target_bt, config.train.label_smoothing
         )
@@ -36,7 +36,7 @@ def sums(module, batch, rng, config, bos):
     x_btd = module.outputs(teacher_forcing(batch, bos), rng)
     real_bt = batch["target_segment"] > 0
     loss, nll, entropy = summed(
-        of_tokens, [x_btd], *module.output_layer(), real_bt, batch["target"]
+        token_losses, [x_btd], *module.output_layer(), real_bt, batch["target"]
     )
     tokens = real_tokens(batch)
     return loss, {"nll": (nll, tokens), "entropy": (entropy, tokens)}
