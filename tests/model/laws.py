@@ -671,7 +671,7 @@ DEPENDS = {
     weights_drop_out_apart: {"attention"},
     rows_drop_out_alike: {"attention"},
     bfloat16_is_near: {"positions", "attention", "norm_kind"},
-    sharded_is_one_device: {"attention"},  # others: test_a_variant_is_sharded
+    sharded_is_one_device: {},  # of entries: test_a_variant_is_sharded
     weights_add_up: {"positions", "attention"},
     weights_are_of_attention: {"positions", "attention"},
     restored_is_saved: {},

@@ -44,15 +44,12 @@ class Subject:
         self.model = build(self.config, *self.sizes)
         self.source_size = source_size
         self.drawn = drawn = self.model.init(jax.random.key(0))
-        # Biases and scales begin at 0 and 1, where mistakes do not show.
-        leaves, tree = jax.tree.flatten(drawn)
-        keys = jax.random.split(jax.random.key(1), len(leaves))
-        self.parameters = jax.tree.unflatten(
-            tree,
-            [
-                x + 0.1 * jax.random.normal(key, x.shape)
-                for x, key in zip(leaves, keys, strict=True)
-            ],
+        # Biases and scales begin at 0 and 1, where mistakes do not show. NumPy draws
+        # the noise, since JAX would compile a program for each shape.
+        rng = np.random.default_rng(1)
+        self.parameters = jax.tree.map(
+            lambda x: jnp.asarray(x + 0.1 * rng.standard_normal(x.shape, np.float32)),
+            jax.device_get(drawn),
         )
         table = importlib.import_module("t2t_jax.model.attention").ATTENTION
         self.traces = bool(
