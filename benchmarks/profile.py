@@ -94,7 +94,7 @@ def profile(call: Callable[[], object], times: int = 10) -> list[dict]:
 def _own_times(events) -> Iterator[tuple[tuple[str, str], float]]:
     """((program, instruction), nanoseconds) of a thread's events, less inner ones."""
     times = []  # [key, nanoseconds]
-    outer = []  # (end, index in `found`) of the events that are not over
+    outer = []  # (end, index in `times`) of the events that are not over
     for event in sorted(events, key=lambda e: (e.start_ns, -e.duration_ns)):
         stats = dict(event.stats)
         if "hlo_op" not in stats or event.name.startswith("end: "):

@@ -338,11 +338,7 @@ print(way[-1].why)
 # %%
 pairs = corpus.pairs("dev", count=40)
 all_maps = [translator.attention(*pair) for pair in pairs]
-vocabulary = translator.vocabulary
-text = [
-    (vocabulary.source.pieces(english), vocabulary.pieces(german))
-    for english, german in corpus.pairs("dev")
-]
+text = corpus.pairs("dev")
 shares = {}
 for attention, sentences in sentences_of(all_maps, text).items():
     found = patterns(sentences)

@@ -384,7 +384,7 @@ def plan_hash(plan) -> str:
     layouts = [plan[i] for i in range(len(plan))]
     return sha256(
         *(
-            sha256(repr(layout.shape), tree_hash(fields_of(layout, without="shape")))
+            sha256(repr(layout.shape), tree_hash(fields_of(layout, excluded="shape")))
             for layout in layouts
         )
     )

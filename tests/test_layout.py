@@ -138,7 +138,7 @@ def test_the_core_stands_without_the_storeys_above(graph):
 def test_the_middle_imports_the_core_and_its_own_earlier_rooms(room):
     rooms = ["grammar", *CORE[: CORE.index("commands")]]
     own = {f"{MIDDLE}.{name}" for name in rooms[: rooms.index(room.name) + 1]}
-    for path in room.glob("*.py"):
+    for path in room.rglob("*.py"):
         for name in imports_of(path):
             used = ".".join(name.split(".")[:2])
             assert used in own or name.split(".")[0] in {*rooms, *ANYWHERE}, path

@@ -256,4 +256,4 @@ if __name__ == "__main__":
     stems = [path.stem for path in NOTEBOOKS]
     if unknown := {*(flags.run or ())} - {*stems}:
         parser.error(f"no notebook {', '.join(unknown)}; there are {', '.join(stems)}")
-    write(flags.run or [], again=flags.run is not None)
+    write(flags.run or [], rerun=flags.run is not None)

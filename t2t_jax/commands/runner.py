@@ -224,7 +224,7 @@ def _parse(
 
     Args:
       word: the name of the argument that is not a flag; None if there is none.
-      many: True if there may be any number of such arguments.
+      takes_words: True if there may be any number of such arguments.
     """
     try:
         words = flags.FLAGS(argv)

@@ -12,7 +12,7 @@ Read the modules in this order:
     prepare.py        clean, tokenize and store a training text as flat arrays
     drawing.py        which pairs an epoch draws from corpora with weights
     shapes.py         static batch shapes within a token budget
+    filling.py        the layout of a batch, and its filling from the arrays
     batching.py       sentence lengths to a plan of every batch of an epoch
-    filling.py        a layout and the arrays to a batch
     feeding.py        batches for any number of epochs, and which sentences they held
 """

@@ -3,7 +3,8 @@
 Two feeders yield the same bytes: one uses tf.data, one NumPy alone, for machines
 without TensorFlow. Both fill batches ahead of time in threads of their own. They do not
 pause at the end of an epoch, because the next one is planned in the background. If the
-text varies from epoch to epoch (variation.py), its tokens are made there, too.
+text varies from epoch to epoch (`extensions/data/variation.py`), its tokens are made
+there, too.
 
 `BatchLookup` says which sentences any batch of a run held.
 """

@@ -18,8 +18,8 @@ from t2t_jax.io.errors import UserError
 if TYPE_CHECKING:  # the shapes of all batches, with how they are chosen
     from t2t_jax.data.shapes import Shape
 
-# The arrays of links between words (`links.py`): the number of a source token's word,
-# and those that a target token's word is linked to.
+# The arrays of links between words (`extensions/data/links.py`): the number of a source
+# token's word, and those that a target token's word is linked to.
 SOURCE_WORD, LINK = "source_word", "link"
 LINKS_OF_A_WORD = 4  # further ones are dropped
 

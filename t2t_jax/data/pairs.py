@@ -181,7 +181,7 @@ def prepared_key(
 ) -> str:
     """A hash of everything that the arrays of a training text depend on."""
     # Every option that changes the arrays. Weights and the temperature do not; the plan
-    # applies them. Nor does what varies from epoch to epoch (variation.py).
+    # applies them. Nor does what varies from epoch to epoch (`Variation`).
     names = ("max_length", "max_ratio", "deduplicate", "symbols")
     names_of_sides = "tokenizer", "source_tokenizer"
     hashes = dict(zip(names_of_sides, vocabulary.sha256, strict=False))

@@ -213,14 +213,14 @@ def row_lengths(source_p, target_p, batch_tokens, row_length, multiple):
     """The (source, target) lengths of a packed row; see `static_shapes`."""
     totals = int(source_p.sum(dtype=np.int64)), int(target_p.sum(dtype=np.int64))
     longest = round_up(int(source_p.max()), 8), round_up(int(target_p.max()), 8)
-    longer = int(totals[1] > totals[0])  # the index of the side that has more tokens
-    total, other_total = totals[longer], totals[1 - longer]
+    larger = int(totals[1] > totals[0])  # the index of the side that has more tokens
+    total, other_total = totals[larger], totals[1 - larger]
     min_length = max(round_up(row_length, 8), *longest)
     best_score = -1.0
     for length in range(min_length, int(min_length * STRETCH) + 1, 8):
         # In integers: length * other_total / total, rounded up to a multiple of 8.
         balanced = round_up(length * other_total, total * 8) // total
-        other_length = max(balanced, longest[1 - longer])
+        other_length = max(balanced, longest[1 - larger])
         rows = batch_tokens // length // multiple * multiple
         # Score: the best possible share of real tokens (up to a constant factor) times
         # the part of the token budget that whole rows use. A side without tokens, such
@@ -231,9 +231,9 @@ def row_lengths(source_p, target_p, batch_tokens, row_length, multiple):
         score = filled / (length + other_length) * rows * length
         if score > best_score:
             best_score, best = score, (length, other_length)
-        if balanced >= longest[1 - longer]:
+        if balanced >= longest[1 - larger]:
             break  # the sides are balanced; longer rows gain nothing
-    return best[::-1] if longer else best
+    return best[::-1] if larger else best
 
 
 def bucket_lengths(source_p, target_p, buckets: int) -> list[tuple[int, int]]:
@@ -280,7 +280,7 @@ def _best_lengths(source_c, target_c, count_c, buckets: int, multiple: int):
     long_l = np.arange(multiple, round_up(end, multiple) + 1, multiple)
     lengths_ld = np.stack(
         [
-            # In integers: long_l * t / more, rounded up, but never past the longest.
+            # In integers: long_l * t / larger_total, rounded up, at most the longest.
             np.minimum(
                 round_up(long_l * t, larger_total * multiple) // larger_total,
                 round_up(int(c.max()), multiple),

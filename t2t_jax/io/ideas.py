@@ -86,7 +86,9 @@ def code_of(*entries: Any) -> list[tuple[str, str]]:
 def _code_of_definition(part: Any) -> list[tuple[str, str]]:
     """`code_of` of a function or a class."""
     if part not in _met_code:
-        name = f"{part.__module__}.{part.__qualname__}"
+        # As before `extensions` was a folder, so that what was computed is used again.
+        address = part.__module__.replace("t2t_jax.extensions.", "t2t_jax.", 1)
+        name = f"{address}.{part.__qualname__}"
         _met_code[part] = [(name, "")]  # ends the recursion if functions are a cycle
         if not _is_versioned(name):
             module = sys.modules.get(part.__module__)

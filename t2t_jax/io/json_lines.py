@@ -6,8 +6,13 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-# Makes an entry of the JSON on a line; whatever error it raises, the line is damaged.
+# Makes an entry of the JSON on a line, which is damaged if one of `_DAMAGE` is raised.
 Parse = Callable[[Any], Any]
+# RecursionError: of JSON that is nested to harm; ArithmeticError: of infinite numbers.
+_DAMAGE = (
+    *(ValueError, LookupError, TypeError, AttributeError),
+    *(ArithmeticError, RecursionError),
+)
 
 
 class LogLines(NamedTuple):
@@ -34,6 +39,5 @@ def parse_lines(content: bytes, parse: Parse) -> LogLines:
 def _entry(line: bytes, parse: Parse) -> Any:
     try:
         return parse(json.loads(line))
-    # RecursionError: JSON that is nested to harm.
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except _DAMAGE:
         return None

@@ -135,9 +135,9 @@ def publish(
 
 
 def set_aside(folder: epath.Path, target: epath.Path) -> epath.Path:
-    """Moves a folder to `to`, or `to.1`, `to.2`, ... if that exists; returns its path.
+    """Moves a folder to `target`, or to the first free of `target.1`, `target.2`, ...
 
-    Its manifest is moved with it.
+    Its manifest is moved with it. Returns the path.
     """
     place = first_free(target)
     if is_local(folder):

@@ -110,7 +110,7 @@ def _brackets(
 
 
 def _percent(part, total):
-    """100 * part / whole; 0 where there is nothing."""
+    """100 * part / total; 0 where there is nothing."""
     return 100 * (part / np.maximum(total, 1))
 
 

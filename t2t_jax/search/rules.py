@@ -95,11 +95,9 @@ def missing(rules: Rules, state_bnc: Array) -> Array:
     property: a token that comes closer to one phrase may lose the beginning of another.
     """
     distance_bnc = rules.distance_s[state_bnc]
-    unreachable = jnp.max(rules.distance_s) + 1
-    nearest_bn = jnp.min(
-        distance_bnc, axis=2, where=distance_bnc > 0, initial=unreachable
-    )
-    return jnp.sum(distance_bnc > 0, axis=2) * unreachable + nearest_bn
+    farther = jnp.max(rules.distance_s) + 1
+    nearest_bn = jnp.min(distance_bnc, axis=2, where=distance_bnc > 0, initial=farther)
+    return jnp.sum(distance_bnc > 0, axis=2) * farther + nearest_bn
 
 
 def advance_states(rules: Rules, state_bnc: Array, token_bn: Array) -> Array:

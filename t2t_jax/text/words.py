@@ -58,7 +58,7 @@ class TokenWords(NamedTuple):
         """The words."""
         return [self.text[begin:end].strip(SPACE) for begin, end in self.spans]
 
-    def line_words(self, line: str) -> "TokenWords":
+    def of_line(self, line: str) -> "TokenWords":
         """Returns the words, between spaces, of the line that the tokens stand for.
 
         A tokenizer may normalize a line, or spell it with other spaces: the units that

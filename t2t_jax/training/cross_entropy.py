@@ -397,7 +397,7 @@ def _chunks(shape: tuple[int, ...], shards: int, minimum: int = 1) -> int:
     gpu = meshes.target_device().platform == "gpu"
     limit = shards * max(GPU_CHUNK_TOKENS if gpu else CHUNK_TOKENS, 2 * d)
     counts = (n for n in range(min(minimum, t), t + 1) if t % n == 0)
-    # If even single positions have too many tokens (b > most), use single positions.
+    # If even single positions have too many tokens (b > limit), use single positions.
     return next((n for n in counts if b * t <= limit * n), t)
 
 

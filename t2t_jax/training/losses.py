@@ -208,8 +208,8 @@ def distillation_sums(
     x_btd = module.outputs(forced, rng)
     teacher_outputs = [teacher.outputs(forced) for teacher in frozen]
 
-    def token_losses(logits_btv, *rest_btv):
-        *taught, target_bt = rest_btv
+    def token_losses(logits_btv, *others):
+        *taught, target_bt = others
         loss_bt, nll_bt = cross_entropy(
             logits_btv, target_bt, config.train.label_smoothing
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sacremoses import MosesTokenizer
 
-from t2t_jax.extensions.data.bpe import merge
+from t2t_jax.extensions.data.tokenizers.bpe import merge
 from t2t_jax.extensions.grammar import corpus
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]

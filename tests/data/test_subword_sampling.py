@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.extensions.data.subword_sampling import SubwordSampling
+from t2t_jax.extensions.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.io.errors import UserError
 from tests.test_nasty_lines import NASTY
 
@@ -124,7 +124,7 @@ def test_a_line_is_a_pure_function_of_its_number_epoch_and_side(trained, monkeyp
     shuffled = sampled(trained, 0.3, [lines[i] for i in order], numbers[order])
     assert shuffled == [together[i] for i in order]
     with monkeypatch.context() as patch:  # as many as are encoded at a time
-        patch.setattr("t2t_jax.extensions.data.subword_sampling.LINES", 4)
+        patch.setattr("t2t_jax.extensions.data.tokenizers.subword_sampling.LINES", 4)
         assert sampled(trained, 0.3, lines, numbers) == together
     assert sampled(trained, 0.3, lines, numbers, epoch=2) != together
     assert sampled(trained, 0.3, lines, numbers, side=0) != together

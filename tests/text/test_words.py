@@ -101,8 +101,8 @@ def test_links_alignments_explanations_and_heads_agree(kind, line):
 def test_an_unknown_token_stands_for_some_characters(count):
     text_words = token_words([b"a\xe2\x81\x87b ", "\u2047".encode() * count, b"c"])
     for line, stands in (("aüb xc", count == 1), (f"ab {'x' * 500}c", False)):
-        assert (text_words.line_words(line).of_token == text_words.of_token) == stands
-    assert text_words.line_words(f"aüb {'x' * 500}c").of_token == text_words.of_token
+        assert (text_words.of_line(line).of_token == text_words.of_token) == stands
+    assert text_words.of_line(f"aüb {'x' * 500}c").of_token == text_words.of_token
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -133,7 +133,7 @@ class Labels:
 # messages), and a line here: it, or its address.
 TOKENIZERS = Table(
     {
-        "bpe": "extensions.data.bpe.BytePairs",
+        "bpe": "extensions.data.tokenizers.bpe.BytePairs",
         "fairseq": FairseqSentencePieces,
         "labels": Labels,
         "m2m100": MappedSentencePieces,

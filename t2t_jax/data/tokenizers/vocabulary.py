@@ -218,7 +218,7 @@ class Vocabulary:
             return text_words
         # Characters that SentencePiece uses itself are spelled as others.
         escapes = isinstance(self._tokenizer, SentencePieces)
-        return text_words.line_words(escape(line) if escapes else line)
+        return text_words.of_line(escape(line) if escapes else line)
 
     def pieces(self, line: str) -> list[str]:
         """The pieces of a line, for a person to read."""

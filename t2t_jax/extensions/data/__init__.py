@@ -2,8 +2,7 @@
 
 noise.py             examples that change from epoch to epoch: masks, spans
 variation.py         text that differs from epoch to epoch, made from stored text
-subword_sampling.py  other tokens of the same words in every epoch
 links.py             links between the words of a training text
-bpe.py               byte-pair codes of the words of Moses
+tokenizers/          byte-pair codes of the words of Moses; sampled subwords
 parts.py             preparation in parts
 """

@@ -1,6 +1,6 @@
 """Training text that differs from epoch to epoch: other words, other subwords.
 
-    config.data.augment            changes the text of a pair (`text/damage.py`)
+    config.data.augment            changes lines (`extensions/text/damage.py`)
     config.data.subword_dropout    splits its words into other subwords
 
 The tokens of an epoch are a pure function of (seed, epoch, line): a resumed run reads
@@ -32,7 +32,7 @@ from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
 from t2t_jax.data.shapes import Shape
 from t2t_jax.data.tokenizers.training import sample
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary, parse_symbols
-from t2t_jax.extensions.data.subword_sampling import SubwordSampling
+from t2t_jax.extensions.data.tokenizers.subword_sampling import SubwordSampling
 from t2t_jax.extensions.text.damage import MOST_NEIGHBOURS, TRAINABLE
 from t2t_jax.extensions.text.word_noise import named_amounts
 from t2t_jax.io import ideas

@@ -1,1 +1,8 @@
-"""Synthetic text from a trained model, and reruns of recorded steps."""
+"""Jobs other than training and scoring.
+
+preparation.py     preparation in parts on Beam
+synthetic_text.py  training text that a model makes: back-translation, a teacher's
+distillation.py    a student of a teacher's text
+rerun.py           reruns of recorded steps
+answers.py         reruns of an answer that a server gave
+"""

@@ -25,7 +25,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from t2t_jax.config import DecodeConfig
 from t2t_jax.data.corpus import Pair
@@ -47,9 +47,6 @@ from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import OutputFile, PrintedOutput
 from t2t_jax.metrics.text_measures import UTILITIES
 from t2t_jax.text.words import visible
-
-if TYPE_CHECKING:  # imports JAX
-    pass
 
 
 class TextFiles(NamedTuple):
@@ -233,61 +230,37 @@ class PairsOutput(OutputFile):
         self._write_record(self._record)
         # The input may have changed, and then have more lines or fewer.
         pairs = zip(self._text.lines(), read_lines(self._partial), strict=False)
-        self.empty = publish_pairs(
-            self._files,
-            self._languages,
-            pairs,
-            (self.lines, self._input_hash.hexdigest()),
-            f"the input has changed while it was being translated; {self._partial} "
-            "has the translations of what it was: bring that back, and the same "
-            "command with --resume ends the job",
-            self._note,
-            {"made_from": self._made_from, **self._place},
-        )
-
-
-def publish_pairs(
-    files: TextFiles,
-    languages: tuple[str, str],
-    pairs: Iterable[Pair],
-    expected: tuple[int, str],
-    unexpected: str,
-    note: dict,
-    origin: dict,
-) -> int:
-    """Writes the files of pairs, which appear together, hashes last.
-
-    Args:
-      expected: the number of pairs and `Written.input_sha256`.
-      unexpected: the message of the UserError for other pairs.
-      note, origin: the beginning and the end of the record.
-
-    Returns:
-      The number of pairs without a translation.
-    """
-    names = files.translations, files.originals, files.record, files.hashes
-    try:
-        with atomic.together(names) as drafts:
-            translations, originals, record, hashes = drafts
-            written = write_sides((originals, translations, hashes), pairs, languages)
-            if (written.lines, written.input_sha256) != expected:
-                raise UserError(unexpected)
-            content = note | {
-                "source": languages[0],
-                "target": languages[1],
-                "lines": written.lines,
-                "empty": written.empty,
-                "input_sha256": written.input_sha256,
-                "translations_sha256": file_hash(translations),
-                **origin,
-            }
-            record.write_bytes(atomic.checked_json(content))
-    except FileExistsError as e:
-        raise UserError(
-            f"{e.filename} was created by another process meanwhile; remove it, and "
-            "the same command with --resume ends the job"
-        ) from None
-    return written.empty
+        expected = self.lines, self._input_hash.hexdigest()
+        files, languages = self._files, self._languages
+        names = files.translations, files.originals, files.record, files.hashes
+        try:
+            with atomic.together(names) as drafts:
+                translations, originals, record, hashes = drafts
+                sides = originals, translations, hashes
+                written = write_sides(sides, pairs, languages)
+                if (written.lines, written.input_sha256) != expected:
+                    raise UserError(
+                        "the input has changed while it was being translated; "
+                        f"{self._partial} has the translations of what it was: bring "
+                        "that back, and the same command with --resume ends the job"
+                    )
+                content = self._note | {
+                    "source": languages[0],
+                    "target": languages[1],
+                    "lines": written.lines,
+                    "empty": written.empty,
+                    "input_sha256": written.input_sha256,
+                    "translations_sha256": file_hash(translations),
+                    "made_from": self._made_from,
+                    **self._place,
+                }
+                record.write_bytes(atomic.checked_json(content))
+        except FileExistsError as e:
+            raise UserError(
+                f"{e.filename} was created by another process meanwhile; remove it, "
+                "and the same command with --resume ends the job"
+            ) from None
+        self.empty = written.empty
 
 
 def merge_pairs(prefix: Path) -> None:
@@ -300,32 +273,34 @@ def merge_pairs(prefix: Path) -> None:
     note = {k: v for k, v in records[0].items() if k not in ("part", "whole_input")}
     whole, languages = records[0]["whole_input"], (note["source"], note["target"])
     files = TextFiles.named(prefix, *languages)
-    if files.hashes.exists():
-        files.refuse_existing()
     sides = [TextFiles.named(part, *languages) for part in finished]
     if missing := [str(file) for side in sides for file in side if not file.exists()]:
         raise UserError(f"missing: {', '.join(missing[:8])}; {parts.REMAKE}")
+    for side, record in zip(sides, records, strict=True):
+        parts.check_bytes(side.translations, record["translations_sha256"])
+        names = side.originals, side.translations
+        pairs = zip(*map(read_lines, names), strict=False)
+        for _ in check_hashes(pairs, pair_hasher(*languages), names, side.hashes):
+            pass
 
-    def joined() -> Iterator[Pair]:
-        hash_pair = pair_hasher(*languages)
-        for side, record in zip(sides, records, strict=True):
-            parts.check_bytes(side.translations, record["translations_sha256"])
-            names = side.originals, side.translations
-            pairs = zip(*map(read_lines, names), strict=False)
-            yield from check_hashes(pairs, hash_pair, names, side.hashes)
+    def joined(name: str) -> Iterator[str]:
+        for side in sides:
+            yield from read_lines(getattr(side, name))
 
-    publish_pairs(
-        files,
-        languages,
-        joined(),
-        (whole["lines"], whole["sha256"]),
-        f"{prefix}.*-of-{len(finished)}.{languages[0]} are together not the text that "
-        f"they were made from; {parts.REMAKE}",
-        note,
-        {"made_from": note["made_from"]},
-    )
-    # Also what a merge or a job of the whole text left that was killed.
-    remove_job(files.translations, ".partial", ".partial.json")
+    text = InputLines(lambda: joined("originals"), keep=True)
+    if text.sha256 != whole["sha256"]:
+        raise UserError(
+            f"{prefix}.*-of-{len(finished)}.{languages[0]} are together not the text "
+            f"that they were made from; {parts.REMAKE}"
+        )
+    with PairsOutput(files, languages, text, note, note["made_from"], True) as output:
+        remaining = output.rest_of(text.lines())
+        translations = itertools.islice(joined("translations"), output.lines, None)
+        pairs = zip(remaining, translations, strict=True)
+        for chunk in parts.chunks(pairs, 1 << 16):
+            lines, translated = zip(*chunk, strict=True)
+            encoded = map(encode_line, translated, itertools.count(output.lines + 1))
+            output.add(lines, b"".join(encoded).decode())
     say(f"{len(finished)} parts are merged to {prefix}, and can be removed")
 
 

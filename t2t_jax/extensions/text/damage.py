@@ -5,9 +5,9 @@ commas, odd spaces and codes that training text seldom has. A model that has see
 sources in training translates them better (Belinkov and Bisk 2018).
 
     config.data.augment   damages a share of the training text, other lines in each
-                          epoch (`data/variation.py`); any damage of both tables
+                          epoch (`extensions/data/variation.py`); any of both tables
     evaluate --damage     scores damaged copies of a test set
-                          (`evaluation/robustness.py`); those of DAMAGES
+                          (`extensions/evaluation/robustness.py`); those of DAMAGES
 
 To measure what was trained for, name the same damage in both: `augment=key_typos@0.05`
 and `--damage=key_typos`. AUGMENTATIONS are similar, but other models of the same

@@ -45,7 +45,8 @@ class LineDocument:
       inner: makes a document of a source, such as a parser of tags.
 
     Attributes:
-      segments, inline, escapes, report: as in `decoding.preserving.Document`.
+      segments, inline, escapes, report: as in `Document` of
+        `extensions/decoding/preserving.py`.
     """
 
     escapes = False

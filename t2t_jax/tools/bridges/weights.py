@@ -245,7 +245,7 @@ def merge_copies(
 
 
 def is_sinusoids(table: np.ndarray, layout: str, spacing: str, start: int = 0) -> bool:
-    """True if the rows of a table from `first` on are our sinusoids."""
+    """True if the rows of a table from `start` on are our sinusoids."""
     expected = sinusoids(*table.shape, layout, spacing)
     # Theirs may be bfloat16 (2^-9), or computed in float32 with exponents that are off
     # by 1e-4 at far positions; other frequencies are off by 1.

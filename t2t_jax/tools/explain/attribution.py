@@ -43,9 +43,9 @@ class Attribution(NamedTuple):
     target: np.ndarray
     start: np.ndarray
 
-    def minus(self, rival: "Attribution") -> "Attribution":
+    def minus(self, other: "Attribution") -> "Attribution":
         """The attributions of a contrast, log p(y) - log p(other), of the same rows."""
-        differences = (a - b for a, b in zip(self[1:], rival[1:], strict=True))
+        differences = (a - b for a, b in zip(self[1:], other[1:], strict=True))
         return Attribution(self.positions, *differences)
 
 

@@ -33,8 +33,8 @@ class Node:
       score: log_prob / length penalty at its length.
       rank: among all extensions of the step, from 1; None at the root.
       fate: a key of `FATES` in `pages/page/views/beam_fates.js`, which describes them.
-      taken_by: the tokens of the hypothesis that took its place, or None.
-      margin: the difference to `taken_by`, in log-probability; of ended ones, in score.
+      by: the tokens of the hypothesis that took its place, or None.
+      margin: the difference to `by`, in log-probability; of ended ones, in score.
       why: the fate with its numbers, a sentence.
     """
 
@@ -44,7 +44,7 @@ class Node:
     score: float
     rank: int | None
     fate: str = "alive"
-    taken_by: Tokens | None = None
+    by: Tokens | None = None
     margin: float | None = None
     why: str = ""
 
@@ -57,7 +57,7 @@ class Stop(NamedTuple):
 
 
 @dataclasses.dataclass
-class ReferencePath:
+class Reference:
     """A given translation's way through the search.
 
     Attributes:
@@ -95,7 +95,7 @@ class BeamTree:
     result: Hypotheses
     finished: list[Tokens]
     stop: Stop
-    reference: ReferencePath | None = None
+    reference: Reference | None = None
 
 
 def judge_reference(
@@ -184,7 +184,7 @@ class _Builder:
         table_t = inverse_penalties(limit, algorithm)
         self.inverse_t = np.asarray(table_t)
         self.nodes = {(): Node((), 0, 0.0, 0.0, None)}
-        self.reference = None if reference is None else ReferencePath((*reference,))
+        self.reference = None if reference is None else Reference((*reference,))
         self.last: TracedStep | None = None
 
     def add(self, step: TracedStep) -> None:
@@ -267,7 +267,7 @@ class _Builder:
     def _lose(self, loser: _Extension, worst: _Extension, rank: int) -> None:
         """Inserts an extension that got no place, with the reason."""
         node = self._insert(loser, None, rank)
-        node.taken_by, node.margin = worst.tokens, worst.log_prob - loser.log_prob
+        node.by, node.margin = worst.tokens, worst.log_prob - loser.log_prob
         piece, winner = self._piece(loser.tokens), self._piece(worst.tokens)
         places = f"{self.algorithm.beam} place{'s' * (self.algorithm.beam > 1)}"
         if self.required_phrases and node.margin < -ROUNDING:
@@ -297,7 +297,7 @@ class _Builder:
     def _copy_fate(self, child: Tokens, parent: Tokens) -> None:
         """A hypothesis without a place dies as its best extension does."""
         node, best = self.nodes[parent], self.nodes[child]
-        node.fate, node.taken_by, node.margin = best.fate, best.taken_by, best.margin
+        node.fate, node.by, node.margin = best.fate, best.by, best.margin
         node.why = f"Its best continuation got no place. {best.why}"
 
     def _follow_reference(self, step, alive, survivors, worst, allowed_nv) -> None:
@@ -354,7 +354,7 @@ class _Builder:
         worst = finished[-1]
         count = len(finished)
         kept = f"the worst of the {count} kept" if count > 1 else "the one kept"
-        node.fate, node.taken_by = "lost", worst.tokens
+        node.fate, node.by = "lost", worst.tokens
         node.margin = max(0.0, worst.score - node.score)
         node.why = (
             f"Complete with a score of {signed(node.score)}, {node.margin:.3f} below "

@@ -334,7 +334,7 @@ def _search(sentence: ExplainedSentence, piece_of: Sequence[str]) -> dict[str, A
                 "row": node.row,
                 "piece": piece_of[node.tokens[-1]] if node.tokens else "",
                 **_fields(node, "log_prob", "score", "fate"),
-                "by": None if node.taken_by is None else number[node.taken_by],
+                "by": None if node.by is None else number[node.by],
                 **_fields(node, "margin", "rank", "why"),
                 "flags": "b" * (n in on_best) + "r" * (n in on_path),
             }

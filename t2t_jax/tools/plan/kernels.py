@@ -35,6 +35,7 @@ PARTS = {
     "model/transformer.py": "norms",
     "model/feed_forward.py": "feed-forward",
     "model/layers.py": "norms",
+    "extensions/model/parts.py": "attention",
     "training/cross_entropy.py": "loss",
     "training/losses.py": "loss",
     "training/optimizers.py": "update",

@@ -400,7 +400,7 @@ async def serve(
       reload: called in a thread at SIGHUP.
       proxies: addresses whose `X-Forwarded-For` names the client.
       read_again: called in a thread before `reload`; makes the settings from now on.
-      asked: not empty if SIGHUP has come before.
+      reload_requested: not empty if SIGHUP has come before.
 
     Raises:
       what the engine's warm-up raises.

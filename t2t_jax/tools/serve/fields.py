@@ -227,7 +227,7 @@ def _decoded(body: bytes, headers: Mapping[str, str]) -> str:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Reads a body of at most `most` bytes."""
+    """Reads a body of at most `limit` bytes."""
     length = request.headers.get("content-length", "0")
     body = bytearray()
     if not length.isdecimal() or int(length) <= limit:

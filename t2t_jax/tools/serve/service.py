@@ -192,7 +192,10 @@ class Service:
     def precision(
         self, direction: Direction, beam: int | None, required: bool
     ) -> Precision | None:
-        """The precision of translations with a beam; None if not `required`."""
+        """The measured precision of translations with a beam.
+
+        If there is none: None, or a Refusal if it is `required`.
+        """
         translator, table = self.measured.get(direction.name, (None, None))
         default, name = self.engine.limits.beams[0], direction.name
         is_measured = name in self.settings.dev and beam in (None, default)

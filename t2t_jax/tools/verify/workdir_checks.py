@@ -514,7 +514,7 @@ def _sample(count: int, limit: int, spread: bool) -> list[int]:
     """Numbers of lines to answer again.
 
     Args:
-      apart: spread over the set; else the first ones, as what a task hides in a line
+      spread: over the set; else the first ones, as what a task hides in a line
         may depend on the line's number.
     """
     if not spread:

@@ -104,7 +104,7 @@ def test_fates_follow_from_the_beam(stop):
             assert (node.fate in ("ended", "lost")) == complete
             assert (node.fate == "ended") == (complete and node.tokens in tree.finished)
             if node.fate == "outranked":
-                taker, best = tree.nodes[node.taken_by], node
+                taker, best = tree.nodes[node.by], node
                 if node.row is not None:  # it dies as its best extension does
                     children = (
                         n for n in tree.nodes.values() if n.tokens[:-1] == node.tokens
@@ -115,7 +115,7 @@ def test_fates_follow_from_the_beam(stop):
                 assert taker.row == 3 < best.rank
             if node.fate == "lost":
                 worst = tree.nodes[tree.finished[-1]]
-                assert node.taken_by == worst.tokens
+                assert node.by == worst.tokens
                 assert node.margin == pytest.approx(worst.score - node.score, abs=1e-6)
         assert tree.stop.step == len(steps)
     assert fates >= {"alive", "outranked", "ended", "lost", "limit", "stopped"}

@@ -79,7 +79,7 @@ def model_fields(
 ) -> dict[str, Any]:
     """Reads the fields of `config.model` that all classes have.
 
-    `scaled` is the class's default of `scale_embedding`; it decides its `own` fields.
+    `scaled` is the class's default of `scale_embedding`, `class_fields` its own fields.
     """
     config.only(is_encoder_decoder=True, is_decoder=False)
     activation = config.choice("activation_function", ACTIVATIONS)

@@ -7,7 +7,7 @@ from typing import Any
 
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.extensions.data.bpe import END, INSIDE
+from t2t_jax.extensions.data.tokenizers.bpe import END, INSIDE
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.bridges.model_files import read_lines, read_pieces
 from t2t_jax.tools.bridges.vocabularies.huggingface import settings

@@ -16,7 +16,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.text.languages import nearest
 from t2t_jax.tools.bridges.model_files import read_json, read_pieces, read_sentencepiece
 
-# TableNames of embeddings are rounded up to a multiple of this at most.
+# Tables of embeddings are rounded up to a multiple of this at most.
 ROUNDED_TO = 64
 
 
@@ -147,7 +147,7 @@ def forbidden(config: dict[str, Any]) -> list[int]:
 
 
 def _added(folder: Path, first_id: int) -> list[str]:
-    """The tokens that the folder adds to its vocabulary, with ids from `first` on."""
+    """The tokens that a folder adds to its vocabulary, with ids from `first_id` on."""
     stored = settings(folder).get("added_tokens_decoder", {})
     try:
         added = {int(i): str(token["content"]) for i, token in stored.items()}
