@@ -190,7 +190,7 @@ def summed(
     turned into gradients at once, here by JAX, and its logits are computed once.
 
     Args:
-      f: (logits of each output and of each of `frozen`, *token_arrays) -> a tuple of
+      f: (logits of each output and each of `frozen`, then `token_arrays`) -> a tuple of
         arrays [b, c], one number a token: the loss, then what is only reported. Gets
         some positions at a time: float32 [b, c, v], and [b, c, ...] of `token_arrays`.
       outputs: of one or several passes of the model, [b, t, d].
