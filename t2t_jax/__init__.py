@@ -46,7 +46,7 @@ def __dir__():
 
 
 class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules of `t2t_jax.extensions` by their addresses before 0.2.
+    """Finds modules of `t2t_jax.extensions` by their earlier addresses.
 
     `t2t_jax.grammar.corpus` is the same module as `t2t_jax.extensions.grammar.corpus`.
     """

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-# Makes an entry of the JSON on a line; the line is damaged if it raises.
+# Makes an entry of the JSON on a line; one that has no such entry is damaged.
 Parse = Callable[[Any], Any]
 
 
@@ -14,9 +14,7 @@ class LogLines(NamedTuple):
     """The lines of a log."""
 
     entries: list[Any]  # in order; None for a damaged line
-    # What follows the last line end: a line that a run is writing, or was writing when
-    # it was killed.
-    tail: bytes
+    tail: bytes  # after the last line end: a line being written, or half of one
 
 
 def read_lines(file: epath.PathLike, parse: Parse) -> LogLines:
@@ -34,5 +32,7 @@ def parse_lines(content: bytes, parse: Parse) -> LogLines:
 def _entry(line: bytes, parse: Parse) -> Any:
     try:
         return parse(json.loads(line))
-    except Exception:  # also of JSON nested to harm, and of infinite numbers
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        return None
+    except RecursionError:  # of JSON that is nested to harm
         return None

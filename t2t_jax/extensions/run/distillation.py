@@ -24,7 +24,6 @@ from t2t_jax.extensions.run.synthetic_text import (
     PROBABILITY,
     Recipe,
     TextFiles,
-    remove_job,
     run_text_job,
     write_sides,
 )
@@ -320,7 +319,8 @@ class TeacherText:
             atomic.write_atomically(record, atomic.checked_json(content))
         for file in files:
             # With what a job leaves that was killed just after its last line.
-            remove_job(file, "", ".json", ".partial", ".partial.json")
+            for ending in ("", ".json", ".partial", ".partial.json"):
+                Path(f"{file}{ending}").unlink(missing_ok=True)
         say(
             f"{written.lines:,} pairs of the teacher are in {sides[1]}; "
             f"{written.empty:,} have no complete translation, and training drops them"

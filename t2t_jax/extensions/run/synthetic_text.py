@@ -140,12 +140,6 @@ def run_text_job(
     return run_job(translate_lines, text, *job)
 
 
-def remove_job(output: Path, *endings: str) -> None:
-    """Removes files of a job whose lines are in another file now."""
-    for ending in endings:
-        Path(f"{output}{ending}").unlink(missing_ok=True)
-
-
 # --------------------------------------------------------------------- back-translation
 
 
