@@ -20,6 +20,8 @@ ensembles/         HASH/scores/, HASH/translations/ of this model with those of 
 distilled.*        of a student: the text of its teacher (`distill`)
 imported.json      of an imported model: its files and how it compares with the original
 
+An export for CTranslate2 has such a folder, `t2t_jax`, without checkpoints.
+
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:
 nothing in it is executed, and nothing in it names a file elsewhere to read or write,
 but for the workdirs whose models re-rank its translations (config.decode.options).
@@ -28,11 +30,10 @@ but for the workdirs whose models re-rank its translations (config.decode.option
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Union
 
@@ -48,7 +49,7 @@ from t2t_jax.io.json_lines import read_lines
 from t2t_jax.io.locations import is_local, locate
 from t2t_jax.parallel import processes
 
-CONFIG, TEXT = "config.json", "training_text.json"
+CONFIG, TEXT, EXPORTED = "config.json", "training_text.json", "t2t_jax"
 STARTS = "starts.jsonl"
 IMPORTED = "imported.json"
 CHECK = "check"  # key of config.json: the SHA-256 of itself, TEXT and the tokenizers
@@ -75,13 +76,16 @@ class Workdir:
 
     Attributes:
       path: where it is, as an `epath.Path`.
+      export: the export that it is in; None if it is that of a run.
 
     Raises:
       UserError: not a folder name or gs://BUCKET/FOLDER, or an unusable bucket.
     """
 
     def __init__(self, place: epath.PathLike):
-        self.path = locate(place)
+        self.path, self.export = locate(place), None
+        if is_local(self.path) and (self.path / EXPORTED / CONFIG).exists():
+            self.path, self.export = self.path / EXPORTED, self.path
 
     @classmethod
     def open(cls, place: Union["Workdir", epath.PathLike]) -> "Workdir":
@@ -164,6 +168,8 @@ class Workdir:
                     "it from a copy, or give another --workdir"
                 )
             return {}
+        if self.export:
+            raise UserError(f"{self.export} is an export, which is not trained")
         if (self / IMPORTED).exists():
             raise UserError(
                 f"{self} holds an imported model, which is not trained in place; start "
@@ -334,27 +340,6 @@ class Workdir:
                 "Restore it from a copy"
             )
         return content
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """The shortest ends of paths that tell them apart: a/x, b/x, c/y -> a/x, b/x, y.
-
-    The hash at the end of an experiment's workdirs is left out where it can be.
-    """
-    parts = [
-        (os.path.abspath(path) if is_local(path) else path).rstrip("/").split("/")
-        for path in paths
-    ]
-    names = []
-    for own in parts:
-        count = 1
-        while count < len(own) and any(
-            other != own and other[-count:] == own[-count:] for other in parts
-        ):
-            count += 1
-        names.append("/".join(own[-count:]))
-    bare = [re.sub(r"-[0-9a-f]{12}$", "", name) for name in names]
-    return [b if bare.count(b) == 1 else n for b, n in zip(bare, names, strict=True)]
 
 
 def _reason(config: Config, name: str) -> str:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_jax.decoding.alignment import entropies, offsets, peaks
 from t2t_jax.decoding.results import AttentionMaps
 from t2t_jax.extensions.text.word_alignment import align_words
 from t2t_jax.text.units import units
+from t2t_jax.tools.explain.attention_summary import entropies, offsets, peaks
 
 # A head is named by its largest share if that is at least NAMED, about four times what
 # uniform attention gives one of twelve tokens. The share is of all queries: a head that

@@ -1,11 +1,10 @@
-"""Attention weights of pairs: all of them, as word alignments, and in a few numbers.
+"""Attention weights of pairs: all of them, and as word alignments.
 
 Shape suffixes: b batch rows, l layers, h heads, t queries or target, s keys or source.
 """
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,10 @@ from t2t_jax.decoding.scoring import Pairs, piece_names, run_batches
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.attention import LayerTrace, alignment_layer
 from t2t_jax.text.units import Aligned, Span, matched, units
+
+# The attention of each pair's target tokens (row t predicts token t) to its source
+# tokens, by the number of the pair.
+Weights = dict[int, np.ndarray]
 
 
 def attention(
@@ -66,18 +69,16 @@ def alignment_heads(config: Config, layers: int) -> tuple[int, int | None]:
 
 def align(
     vocabulary: Vocabulary,
-    members: Sequence[Member],
+    weights: Weights,
     pairs: Pairs,
     texts: Sequence[tuple[str, str]],
-    layer: int | None = None,
 ) -> list[Alignment]:
     """Links each target word to the source word with the most attention.
 
     Words are those of the texts, between spaces (`text/words.py`).
 
-    The weight of a target word on a source word is averaged over heads, members and the
-    positions that predict the target word's tokens, and summed over the source word's
-    tokens. A model that was taught to align has one head: `alignment_heads`.
+    The weight of a target word on a source word is averaged over the positions that
+    predict the target word's tokens, and summed over the source word's tokens.
     """
 
     def linked(row: int, weights_ts: np.ndarray) -> list[tuple[int, int]]:
@@ -87,12 +88,12 @@ def align(
         weights_ji = word_weights(weights_ts, source_words, target_words)
         return links(weights_ji, target_words)
 
-    return [*map(Alignment, _links(vocabulary, members, pairs, layer, linked))]
+    return [*map(Alignment, _links(weights, linked))]
 
 
 def align_units(
     vocabulary: Vocabulary,
-    members: Sequence[Member],
+    weights: Weights,
     pairs: Pairs,
     texts: Sequence[tuple[str, str]],
 ) -> list[Aligned]:
@@ -126,7 +127,7 @@ def align_units(
             if weights_ji[j, i] > 0 and i in source_units and j in target_units
         ]
 
-    unit_links = _links(vocabulary, members, pairs, None, linked)
+    unit_links = _links(weights, linked)
     return [
         Aligned(units(source), units(target), links)
         for (source, target), links in zip(texts, unit_links, strict=True)
@@ -134,14 +135,27 @@ def align_units(
 
 
 def _links(
+    weights: Weights, linked: Callable[[int, np.ndarray], list[tuple[int, int]]]
+) -> list[tuple[tuple[int, int], ...]]:
+    """Links each pair by a function of its number and its attention weights."""
+    by_row = {row: linked(row, weights_ts) for row, weights_ts in weights.items()}
+    by_row = gather_results("alignments", by_row)
+    # The exchange between processes goes through JSON, which has lists for tuples.
+    return [tuple(map(tuple, by_row[row])) for row in range(len(by_row))]
+
+
+def alignment_weights(
     vocabulary: Vocabulary,
     members: Sequence[Member],
     pairs: Pairs,
-    layer: int | None,
-    linked: Callable[[int, np.ndarray], list[tuple[int, int]]],
-) -> list[tuple[tuple[int, int], ...]]:
-    """Links each pair by a function of its number and its attention weights."""
-    totals: dict[int, np.ndarray] = {}
+    layer: int | None = None,
+) -> Weights:
+    """Computes the weights that align the words of pairs, those of this process.
+
+    They are averaged over heads and members. A model that was taught to align has one
+    head: `alignment_heads`.
+    """
+    totals: Weights = {}
     for member in members:
         layers = checked_cross_layers(member)
         selected, heads = alignment_heads(member.config, layers)
@@ -152,10 +166,7 @@ def _links(
         for row, trace in traces(vocabulary, member, pairs):
             weights_ts = trace.cross[selected, :heads].mean(axis=0) / len(members)
             totals[row] = totals.get(row, 0.0) + weights_ts
-    by_row = {row: linked(row, weights_ts) for row, weights_ts in totals.items()}
-    by_row = gather_results("alignments", by_row)
-    # The exchange between processes goes through JSON, which has lists for tuples.
-    return [tuple(map(tuple, by_row[row])) for row in range(len(pairs))]
+    return totals
 
 
 def _overlaps(spans: Sequence[Span], other_spans: Sequence[Span]) -> np.ndarray:
@@ -221,111 +232,3 @@ def traces(
                 trace.cross[:, :, :t, :s],
             ),
         )
-
-
-# ----------------------------------- in a few numbers, and through all layers (rollout)
-
-
-class HeadSummary(NamedTuple):
-    """The heads of one attention, averaged over the queries of a pair; float [l, h].
-
-    Attributes:
-      entropy: of the weights, in bits: 0 for a single key, log2(s) for s equal ones.
-      offset: mean key position - query position, in tokens; None for cross-attention.
-      peak: the place of the largest weight, from 0 (first key) to 1 (last); None for
-        self-attention.
-    """
-
-    entropy: np.ndarray
-    offset: np.ndarray | None
-    peak: np.ndarray | None
-
-
-class Rollout(NamedTuple):
-    """The input positions that each position's state is made of; rows sum to 1.
-
-    Attributes:
-      encoder: float64 [s, s], a source position's output over source tokens.
-      decoder: float64 [t, t], row t predicts token t, over the tokens read.
-      cross: float64 [t, s], row t predicts token t, over source tokens.
-    """
-
-    encoder: np.ndarray
-    decoder: np.ndarray
-    cross: np.ndarray
-
-
-def entropies(weights_lhts: np.ndarray) -> np.ndarray:
-    """The entropy of each query's weights in bits, [l, h, t]."""
-    surprise_lhts = np.log2(np.maximum(weights_lhts, 1e-30))  # 0 log 0 is 0
-    return -(weights_lhts * surprise_lhts).sum(-1)
-
-
-def offsets(weights_lhts: np.ndarray, distance_ts: np.ndarray) -> np.ndarray:
-    """The mean distance of each query's keys, weighted by attention, [l, h, t]."""
-    return (weights_lhts * distance_ts).sum(-1)
-
-
-def peaks(weights_lhts: np.ndarray) -> np.ndarray:
-    """The place of each query's largest weight, from 0 to 1, [l, h, t]."""
-    last_key = max(weights_lhts.shape[-1] - 1, 1)
-    return weights_lhts.argmax(-1) / last_key
-
-
-def summarize(maps: AttentionMaps) -> dict[str, HeadSummary]:
-    """Summarizes the heads of `encoder`, `decoder` and `cross`, all queries alike."""
-    summaries = {}
-    for name in ("encoder", "decoder"):
-        weights = getattr(maps, name)
-        place_t = np.arange(weights.shape[-1])
-        offset_lht = offsets(weights, place_t - place_t[:, None])
-        summaries[name] = HeadSummary(
-            entropies(weights).mean(-1), offset_lht.mean(-1), None
-        )
-    summaries["cross"] = HeadSummary(
-        entropies(maps.cross).mean(-1), None, peaks(maps.cross).mean(-1)
-    )
-    return summaries
-
-
-def rollout(maps: AttentionMaps) -> Rollout | None:
-    """Follows attention through all layers (Abnar and Zuidema 2020, section 3).
-
-    A sub-layer's output is taken as half its input, through the residual connection,
-    and half the mean of its heads; feed-forward layers are left out. The encoder's and
-    the decoder's rollout are products of (A + I) / 2 over self-attention, as in the
-    paper. The paper has no cross-attention. Here a decoder state is followed as a mix
-    of the pieces read and of source pieces: cross-attention replaces half of it by its
-    mean weights times the encoder's rollout. `cross` is the source's part of the last
-    layer's mix, scaled to sum to 1.
-
-    All of this is approximate: values and their sizes are ignored.
-
-    Returns:
-      None for a model without self-attention on either side.
-    """
-    if not (len(maps.encoder) and len(maps.decoder)):
-        return None
-    encoder_ss, decoder_tt = (
-        _product(weights.mean(axis=1, dtype=np.float64))
-        for weights in (maps.encoder, maps.decoder)
-    )
-    # The source's part of each state; the rest is the tokens read.
-    source_ts = np.zeros(maps.cross.shape[2:])
-    for own_tt, cross_ts in zip(
-        maps.decoder.mean(axis=1, dtype=np.float64),
-        maps.cross.mean(axis=1, dtype=np.float64),
-        strict=True,
-    ):
-        source_ts = (own_tt @ source_ts + source_ts) / 2
-        source_ts = (cross_ts @ encoder_ss + source_ts) / 2
-    source_ts /= source_ts.sum(-1, keepdims=True)
-    return Rollout(encoder_ss, decoder_tt, source_ts)
-
-
-def _product(weights_ltt: np.ndarray) -> np.ndarray:
-    """The product of the layers' weights, each averaged with the identity."""
-    product_tt = identity_tt = np.eye(weights_ltt.shape[-1])
-    for weights_tt in weights_ltt:
-        product_tt = (weights_tt + identity_tt) / 2 @ product_tt
-    return product_tt

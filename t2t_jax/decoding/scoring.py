@@ -37,19 +37,15 @@ from t2t_jax.sections import checked_options, field, parse_variant
 Pairs = Sequence[tuple[list[int], list[int]]]
 
 
-def score(
-    vocabulary: Vocabulary,
-    members: Sequence[Member],
-    pairs: Pairs,
-    alpha: float,
-    penalty: str,
-) -> list[Score]:
+def token_log_probs(
+    vocabulary: Vocabulary, members: Sequence[Member], pairs: Pairs
+) -> list[list[float]]:
     """Computes the log-probability of each token of each target.
 
     Args:
       members: an ensemble predicts with the mean of their probabilities.
     """
-    log_probs = for_each_pair(
+    return for_each_pair(
         "log-probabilities",
         programs.target_log_probs,
         vocabulary,
@@ -57,12 +53,22 @@ def score(
         pairs,
         lambda row, log_prob_t: log_prob_t[: len(pairs[row][1])].tolist(),
     )
-    scores = []
-    for row, (_, ids) in enumerate(pairs):
-        token_log_probs = tuple(log_probs[row])
-        score = sum(token_log_probs) / PENALTIES[penalty](len(ids), alpha)
-        scores.append(Score(piece_names(vocabulary, ids), token_log_probs, score))
-    return scores
+
+
+def scores(
+    vocabulary: Vocabulary,
+    pairs: Pairs,
+    log_probs: Sequence[Sequence[float]],
+    alpha: float,
+    penalty: str,
+) -> list[Score]:
+    """Returns the scores of targets, from the log-probabilities of their tokens."""
+    target_scores = []
+    for (_, ids), token_log_probs_t in zip(pairs, log_probs, strict=True):
+        score = sum(token_log_probs_t) / PENALTIES[penalty](len(ids), alpha)
+        names = piece_names(vocabulary, ids)
+        target_scores.append(Score(names, tuple(token_log_probs_t), score))
+    return target_scores
 
 
 def for_each_pair(
@@ -190,8 +196,7 @@ def log_probs(
         for ids, windows_ in zip(texts, text_windows, strict=True)
         for w in windows_
     ]
-    scores = score(vocabulary, members, parts, alpha=0.0, penalty="none")
-    part_log_probs = iter(score.log_probs for score in scores)
+    part_log_probs = iter(token_log_probs(vocabulary, members, parts))
     return [
         [x for w in windows_ for x in next(part_log_probs)[w.first - w.begin :]]
         for windows_ in text_windows

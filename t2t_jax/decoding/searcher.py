@@ -18,7 +18,7 @@ from t2t_jax import __version__
 from t2t_jax import config as fields
 from t2t_jax.config import WEIGHTS, Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
-from t2t_jax.decoding import scoring
+from t2t_jax.decoding import alignment, scoring
 from t2t_jax.decoding.batch_decoding import (
     check_memory,
     check_room,
@@ -35,6 +35,7 @@ from t2t_jax.decoding.inputs import (
 )
 from t2t_jax.decoding.programs import Search
 from t2t_jax.decoding.results import Hypothesis, Score, Translation
+from t2t_jax.decoding.scoring import Pairs
 from t2t_jax.decoding.search_options import (
     DEFAULTS,
     SamplingOptions,
@@ -52,7 +53,7 @@ from t2t_jax.model.products import quantized
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.search.algorithm import Algorithm
-from t2t_jax.sections import checked_options
+from t2t_jax.sections import at_address, checked_options
 from t2t_jax.workdir import Workdir
 
 
@@ -126,6 +127,9 @@ class Searcher:
                 [cls.load(w, checkpoint, dtype, weights) for w in workdir]
             )
         workdir = Workdir.open(workdir)
+        if workdir.export:
+            load = at_address("extensions.decoding.exported.load")
+            return load(workdir, checkpoint, dtype, weights)
         config, vocabulary = workdir.config_and_vocabulary()
         if dtype:
             config = fields.changed(config, "model", dtype=dtype)
@@ -289,14 +293,14 @@ class Searcher:
     ) -> list[Translation]:
         """Finds the best hypotheses of each line by beam search, in order."""
         search = self.beam_search(request.nbest, **request.search)
-        return self._decode(search, lines, request)
+        return self._translations(search, lines, request)
 
     def draw(
         self, lines: Sequence[str], request: SearchRequest, options: SamplingOptions
     ) -> list[Translation]:
         """Draws `request.samples` translations of each line, as `sample` does."""
         search = self.sampling(request.samples, options, **request.search)
-        return self._decode(search, lines, request)
+        return self._translations(search, lines, request)
 
     @takes(SamplingOptions)
     def sample(
@@ -374,9 +378,58 @@ class Searcher:
             )
         pairs = self.reader(first_line, warn).pairs(pairs)
         decode = self.config.decode.override(alpha=alpha, penalty=penalty)
-        return scoring.score(
-            self.vocabulary, self.members, pairs, decode.alpha, decode.penalty
+        return scoring.scores(
+            self.vocabulary,
+            pairs,
+            self.token_log_probs(pairs),
+            decode.alpha,
+            decode.penalty,
         )
+
+    # ---------------------------------------------------------------------- the engine
+    # What computes: JAX here, CTranslate2 in `extensions/decoding/exported.py`, which
+    # has these methods, `beam_search` and `sampling` of its own.
+
+    def check_request(self, request: SearchRequest) -> None:
+        """Raises UserError for what the engine cannot do of a request; JAX can all."""
+
+    def decode(
+        self,
+        search: Search,
+        sources: Sequence[Source],
+        constraints: Sequence[Constraints],
+        seed: int = 0,
+    ) -> list[tuple[Hypothesis, ...]]:
+        """Returns the hypotheses of each source, in order; at least one for each."""
+        decode = self.config.decode
+        longest = max((len(source.ids) for source in sources), default=0)
+        check_memory(search, longest, decode)
+        arguments = sources, constraints, self.vocabulary, self.phrases, decode, seed
+        return decode_batch(search, *arguments)
+
+    def token_log_probs(self, pairs: Pairs) -> list[list[float]]:
+        """Computes the log-probability of each token of encoded targets."""
+        return scoring.token_log_probs(self.vocabulary, self.members, pairs)
+
+    def confidences(
+        self, measure: str, options: scoring.ConfidenceOptions, pairs: Pairs
+    ) -> list[float]:
+        """Computes an entry of `scoring.CONFIDENCES` for encoded pairs."""
+        scoring.check_dropout(measure, self.members)
+        scorer = scoring.Scorer(self.vocabulary, self.members, options)
+        return scoring.CONFIDENCES[measure](scorer, pairs)
+
+    def alignment_weights(
+        self, pairs: Pairs, layer: int | None = None
+    ) -> alignment.Weights:
+        """Computes the attention that aligns encoded pairs: of a layer, or the best."""
+        arguments = self.vocabulary, self.members, pairs, layer
+        return alignment.alignment_weights(*arguments)
+
+    def check_attention(self) -> None:
+        """Raises UserError if a model has no attention to align words by."""
+        for member in self.members:
+            alignment.checked_cross_layers(member)
 
     @cached_property
     def search_parameters(self) -> tuple[Parameters, ...]:
@@ -421,6 +474,7 @@ class Searcher:
     ) -> tuple[list[Source], list[Constraints]]:
         """Encodes lines, and the constraints on the translation of each."""
         check_lines(lines)
+        self.check_request(request)
         reader = self.reader(request.first_line, request.warn)
         encode = reader.sources
         if not self.model.has_source:
@@ -446,7 +500,7 @@ class Searcher:
         """Reads lines and pairs as token ids; warns of those that are cut."""
         return InputReader(self.vocabulary, self.members, first_line, warn, self.tag)
 
-    def _decode(
+    def _translations(
         self, search: Search, lines: Sequence[str], request: SearchRequest
     ) -> list[Translation]:
         """Searches for the lines, `request.batch_size` at a time."""
@@ -455,21 +509,12 @@ class Searcher:
             raise UserError(f"batch_size={size}; want at least 1 line")
         decode = self.config.decode
         sources, constraints = self.encode(lines, request)
-        longest = max((len(source.ids) for source in sources), default=0)
-        check_memory(search, longest, decode)
         nbest_lists: list[tuple[Hypothesis, ...]] = []
         # `range` refuses a step of 0, so an empty list counts as a batch of one line.
         for start in range(0, len(lines), size or max(1, len(lines))):
             part = slice(start, start + (size or len(lines)))
-            nbest_lists += decode_batch(
-                search,
-                sources[part],
-                constraints[part],
-                self.vocabulary,
-                self.phrases,
-                decode,
-                request.seed,
-            )
+            searched = sources[part], constraints[part], request.seed
+            nbest_lists += self.decode(search, *searched)
         reader = self.reader(request.first_line, request.warn)
         _warn_if_unended(reader, sources, nbest_lists, decode)
         return [

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_jax.config import SearchOptions
 from t2t_jax.decoding import alignment, scoring
-from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.choosing import Choice, parse_choice
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Source, check_ids
@@ -166,14 +165,9 @@ class Translator(Searcher):
         """
         check_ids(sources, self.vocabulary.source)
         start = Constraints(tuple(self.vocabulary.encode([""])[0]))
-        results = decode_batch(
-            self.beam_search(beam=beam, groups=None if beam is None else 1),
-            [Source([*ids], 0) for ids in sources],
-            [start] * len(sources),
-            self.vocabulary,
-            self.phrases,
-            self.config.decode,
-        )
+        search = self.beam_search(beam=beam, groups=None if beam is None else 1)
+        rows = [Source([*ids], 0) for ids in sources]
+        results = self.decode(search, rows, [start] * len(rows))
         return [hypotheses[0] for hypotheses in results]
 
     def confidence(
@@ -210,7 +204,6 @@ class Translator(Searcher):
         options = scoring.ConfidenceOptions(
             **checked_options(scoring.ConfidenceOptions, options)
         )
-        scoring.check_dropout(measure, self.members)
         if self.model.predicts != "target" or not self.model.has_source:
             raise UserError(
                 f"config.model.kind={self.config.model.kind!r} does not translate, so "
@@ -218,8 +211,7 @@ class Translator(Searcher):
             )
         rows = [row for row, (_, target) in enumerate(pairs) if not _is_empty(target)]
         encoded = self.reader(first_line, warn).pairs([pairs[row] for row in rows])
-        scorer = scoring.Scorer(self.vocabulary, self.members, options)
-        confidences = scoring.CONFIDENCES[measure](scorer, encoded)
+        confidences = self.confidences(measure, options, encoded)
         values = dict(zip(rows, confidences, strict=True))
         for row, (_, target) in enumerate(pairs):
             if row not in values:  # nothing to be unsure of, or no result
@@ -295,11 +287,11 @@ class Translator(Searcher):
           layer: decoder layer, from 0; that of `alignment_layer` if None.
           first_line, warn: as for `translate`.
         """
-        for member in self.members:  # before a text of another task is encoded
-            alignment.checked_cross_layers(member)
+        self.check_attention()  # before a text of another task is encoded
         encoded = self.reader(first_line, warn).pairs(pairs)
         texts = [(str(source), str(target)) for source, target in pairs]
-        return alignment.align(self.vocabulary, self.members, encoded, texts, layer)
+        weights = self.alignment_weights(encoded, layer)
+        return alignment.align(self.vocabulary, weights, encoded, texts)
 
     def align_units(self, pairs: Sequence[tuple]) -> list[Aligned]:
         """Links words and signs, the units of `text/units.py`, as `align` links words.
@@ -309,7 +301,8 @@ class Translator(Searcher):
         """
         texts = [(str(source), str(target)) for source, target in pairs]
         encoded = self.reader(1, warn=False).pairs(pairs)
-        return alignment.align_units(self.vocabulary, self.members, encoded, texts)
+        weights = self.alignment_weights(encoded)
+        return alignment.align_units(self.vocabulary, weights, encoded, texts)
 
 
 def _is_empty(target: str | Hypothesis | Translation) -> bool:

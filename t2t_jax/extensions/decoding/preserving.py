@@ -500,7 +500,6 @@ def translate(
 ) -> list[Translation]:
     """Translates texts, of which something is to be preserved, by a `Translator`."""
     # Commands check their flags with this module, before JAX is imported.
-    from t2t_jax.decoding import alignment
     from t2t_jax.decoding.constraints import phrases_for_each
     from t2t_jax.decoding.inputs import check_lines
 
@@ -509,8 +508,7 @@ def translate(
     report = Report() if report is None else report
     check_constraints(options, request)
     if options.markup:  # before anything is searched
-        for member in translator.members:
-            alignment.checked_cross_layers(member)
+        translator.check_attention()
     first_line, support = request.first_line, translator.preserving_support
     phrases = phrases_for_each(request.must, len(texts), "must")
     lost_before, undivided = len(report.lost), False

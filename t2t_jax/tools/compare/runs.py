@@ -31,13 +31,14 @@ from t2t_jax.run.differences import (
     first_difference,
     stored_arrays,
 )
+from t2t_jax.tools.pages.run_log import short_names
 from t2t_jax.training import checkpoint_folders
 from t2t_jax.training.checkpoint_folders import KINDS
 from t2t_jax.training.divergence import Rollbacks
 from t2t_jax.training.metrics_log import METRICS, Metrics, read_log
 from t2t_jax.training.provenance_log import Start, read_starts
 from t2t_jax.training.step import TrainState
-from t2t_jax.workdir import Workdir, short_names
+from t2t_jax.workdir import Workdir
 
 
 class Section(NamedTuple):

@@ -22,7 +22,7 @@ from t2t_jax.tasks.translation import Translation
 from t2t_jax.text.languages import pair_of
 from t2t_jax.tools.compare.compare import System
 from t2t_jax.tools.compare.texts import Texts, Training, count_training
-from t2t_jax.workdir import short_names
+from t2t_jax.tools.pages.run_log import short_names
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator

@@ -26,7 +26,8 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import printable, say
 from t2t_jax.io.output_files import check_page
 from t2t_jax.tools.explain import MOST
-from t2t_jax.workdir import Workdir, short_names
+from t2t_jax.tools.pages.run_log import short_names
+from t2t_jax.workdir import Workdir
 
 if TYPE_CHECKING:
     from t2t_jax.tools.explain.explanation import Explanation

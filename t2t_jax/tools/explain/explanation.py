@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from t2t_jax.decoding.alignment import HeadSummary, Rollout
 from t2t_jax.decoding.results import AttentionMaps, Hypothesis
 from t2t_jax.io.atomic import keep_earlier, write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.words import TokenWords
+from t2t_jax.tools.explain.attention_summary import HeadSummary, Rollout
 from t2t_jax.tools.explain.attribution import Attribution
 from t2t_jax.tools.explain.beam_tree import BeamTree, Tokens
 from t2t_jax.tools.explain.distribution import Distribution, Lens

@@ -12,7 +12,6 @@ import numpy as np
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment
-from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.batch_decoding import decode_batch
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints
@@ -22,6 +21,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.text.words import TokenWords
 from t2t_jax.tools.explain import MOST
+from t2t_jax.tools.explain.attention_summary import rollout, summarize
 from t2t_jax.tools.explain.attribution import (
     attribute,
     can_attribute,

@@ -8,14 +8,15 @@ True for what the run discarded.
 import dataclasses
 import json
 import math
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from etils import epath
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import locate
+from t2t_jax.io.locations import is_local, locate
 from t2t_jax.io.messages import say
 from t2t_jax.training.metrics_log import METRICS, Log, read_log
 from t2t_jax.training.provenance_log import read_starts
@@ -294,3 +295,24 @@ def _place_of_step(step: int, places: list[dict[str, float]], axis: str) -> floa
 def _rounded_place(axis: str, place: float) -> float:
     # The page rounds fractions to five digits, but not whole numbers.
     return place if axis == "hours" else round(place)
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The shortest ends of paths that tell them apart: a/x, b/x, c/y -> a/x, b/x, y.
+
+    The hash at the end of an experiment's workdirs is left out where it can be.
+    """
+    parts = [
+        (os.path.abspath(path) if is_local(path) else path).rstrip("/").split("/")
+        for path in paths
+    ]
+    names = []
+    for own in parts:
+        count = 1
+        while count < len(own) and any(
+            other != own and other[-count:] == own[-count:] for other in parts
+        ):
+            count += 1
+        names.append("/".join(own[-count:]))
+    bare = [re.sub(r"-[0-9a-f]{12}$", "", name) for name in names]
+    return [b if bare.count(b) == 1 else n for b, n in zip(bare, names, strict=True)]

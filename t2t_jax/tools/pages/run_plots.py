@@ -20,8 +20,12 @@ from t2t_jax.tools.pages.picture_style import (
     light_style,
     scale_by_logarithm,
 )
-from t2t_jax.tools.pages.run_log import NothingLoggedError, RunLog, read_run
-from t2t_jax.workdir import short_names
+from t2t_jax.tools.pages.run_log import (
+    NothingLoggedError,
+    RunLog,
+    read_run,
+    short_names,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.alignment import rollout, summarize
 from t2t_jax.decoding.results import AttentionMaps
+from t2t_jax.tools.explain.attention_summary import rollout, summarize
 from t2t_jax.tools.explain.words import cover, explained_words
 from tests.decoding.small_translator import vocabulary
 

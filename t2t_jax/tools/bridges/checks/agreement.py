@@ -15,7 +15,6 @@ import numpy as np
 from flax import nnx
 
 from t2t_jax.config import changed
-from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batches import pad_rows
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.model.architecture import logits as model_logits
@@ -236,10 +235,7 @@ def _gaps(translator, sources, rows, suspects) -> list[float]:
         scored.append(number)
     gaps = [float("nan")] * len(suspects)
     if pairs:
-        scores = scoring.score(
-            translator.vocabulary, translator.members, pairs, alpha=0.0, penalty="none"
-        )
-        log_probs = [score.log_probs[-1] for score in scores]
+        log_probs = [log_prob_t[-1] for log_prob_t in translator.token_log_probs(pairs)]
         for number, a, b in zip(scored, log_probs[::2], log_probs[1::2], strict=True):
             gaps[number] = a - b
     return gaps

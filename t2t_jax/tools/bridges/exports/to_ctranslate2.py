@@ -5,9 +5,7 @@ converters. Its Transformer has all of ours as special cases but a few, which `c
 refuses. `rules` maps the parameters; it needs no CTranslate2.
 """
 
-import importlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +20,9 @@ from t2t_jax.decoding.alignment import alignment_heads
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.inputs import longest_source
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.decoding.exported import library
 from t2t_jax.io.errors import UserError, did_you_mean, listed
+from t2t_jax.io.sealed import seal
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoids
 from t2t_jax.search.algorithm import never_generated
@@ -31,6 +31,7 @@ from t2t_jax.tools.bridges.exports.card import card, direction, write_files
 from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import SAME, LayerNames, TableNames, TensorRule
+from t2t_jax.workdir import EXPORTED, Workdir
 
 QUANTIZATIONS = ("float32", "int8", "int8_float32", "int16", "float16", "bfloat16")
 
@@ -96,7 +97,8 @@ def write(
 ) -> dict[str, Any]:
     """Writes a model that CTranslate2 loads, its tokenizer and a README.md.
 
-    The option `quantization` is one of `QUANTIZATIONS`.
+    The folder is sealed, and has a workdir without parameters: `Translator.load` opens
+    it. The option `quantization` is one of `QUANTIZATIONS`.
     """
     quantization = options.get("quantization") or "float32"
     files, tokenizer = sentencepiece_files(translator.vocabulary)
@@ -111,6 +113,12 @@ def write(
     }
     text = readme(translator, peer, options.get("scores"))
     write_files(folder, files | {"README.md": text.encode()})
+    workdir = Workdir(folder / EXPORTED)
+    with workdir.hold():
+        workdir.store(translator.config, target, {"exported": True})
+    member = translator.members[0]
+    digest, steps = member.parameters_sha256(), [*member.steps]
+    seal(folder, parameters_sha256=digest, steps=steps, weights=quantization)
     return peer
 
 
@@ -151,7 +159,7 @@ def save(translator: Translator, folder: Path, quantization: str = "float32") ->
         "eos_token": vocabulary.piece(vocabulary.eos),
     }
     names = [piece_names(v, tokens) for v in (vocabulary.source, vocabulary)]
-    specs = _specs()
+    specs = library("ctranslate2.specs")
     spec = _empty(specs, config)
     layers, all_heads = len(spec.decoder.layer), config.side("decoder").heads
     alignment_layer, heads = alignment_heads(translator.config, layers)
@@ -239,25 +247,6 @@ def piece_names(vocabulary: Vocabulary, tokens: dict[str, str]) -> list[str]:
             "looks tokens up by their names, which must differ"
         )
     return names
-
-
-def _specs() -> ModuleType:
-    """Imports CTranslate2's specifications, but not PyTorch."""
-    # They import PyTorch if it is installed, for PyTorch's own weights. It may not
-    # share a process with TensorFlow, which may be loaded.
-    hide_torch = "torch" not in sys.modules
-    if hide_torch:
-        sys.modules["torch"] = None  # an import of it fails as if it were missing
-    try:
-        return importlib.import_module("ctranslate2.specs")
-    except ImportError as e:
-        raise UserError(
-            f"--to=ctranslate2 needs ctranslate2, which cannot be imported ({e}); "
-            "pip install 't2t_jax[peers]'"
-        ) from None
-    finally:
-        if hide_torch:
-            del sys.modules["torch"]
 
 
 def _empty(specs: ModuleType, config: ModelConfig):
