@@ -56,6 +56,8 @@ from t2t_jax.search.algorithm import Algorithm
 from t2t_jax.sections import at_address, checked_options
 from t2t_jax.workdir import Workdir
 
+JAX = "jax"
+
 
 class Searcher:
     """A trained model, or an ensemble of several, that searches for translations.
@@ -63,6 +65,7 @@ class Searcher:
     Attributes:
       vocabulary: of the target, with that of the source; shared by all members.
       tag: a symbol that is put before each line; "" for a model of one task.
+      engine: the library that computes.
       members: the models. `config`, `model`, `parameters` and `steps` are those of the
         first.
 
@@ -72,6 +75,7 @@ class Searcher:
     """
 
     tag: str = ""
+    engine = JAX
 
     def __init__(
         self,

@@ -35,8 +35,11 @@ def say(text: str = "") -> None:
     """Prints a line on standard error, above any progress bar."""
     if _silent:
         return
-    # tqdm clears its bars, writes, and draws them again.
-    tqdm.tqdm.write(printable(text), file=sys.stderr)
+    if getattr(tqdm.tqdm, "_instances", True):
+        # tqdm clears its bars, writes, and draws them again.
+        tqdm.tqdm.write(printable(text), file=sys.stderr)
+    else:
+        sys.stderr.write(f"{printable(text)}\n")
     sys.stderr.flush()
 
 

@@ -164,14 +164,14 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
         ("a dog sleeps a dog sleeps", SearchRequest(prefix="die Katze sieht")),
     ]
     answers, batches = {}, []
-    call = types.SimpleNamespace(dropped=False, set=answers.__setitem__)
+    call = types.SimpleNamespace(dropped=False, set=answers.update)
     for number, (text, options) in enumerate(request):
-        place, line = engine._place("en-de", translator(1), text, options)
+        placed = engine._placed("en-de", translator(1), {number: text}, options)
+        line = placed[number]
         assert len(line.constraints.prefix) > STRIDE
         if not number:
-            old = engine._lane_of[place]
-            lane = old.with_parameters(old.search.parameters)
-        line.call, line.index = call, number
+            lane = engine._lane_of[line.lane].renewed(translator(1))
+        line.call = call
         lane.searched[number] = line
         group = Group([number], lane.bucket, lane.rows, lane.mesh.size)
         batch, _ = lane.advance(lane.begin(group, lane.block(group)))

@@ -22,7 +22,7 @@ import base64
 import re
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -59,6 +59,17 @@ def opened(model: bytes, name: str | Path) -> sentencepiece.SentencePieceProcess
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as e:
         raise UserError(f"{name} is not a SentencePiece model: {e}") from None
+
+
+# Rows for which threads are not worth to be started: that takes as long as 50 lines.
+FEW = 50
+
+
+def _by_row(method: Callable, rows: Sequence, **options: Any) -> list:
+    """Calls a method of SentencePiece for rows, of which few need no threads."""
+    if len(rows) > FEW:
+        return method(rows, **options)
+    return [method(row, **options) for row in rows]
 
 
 class SentencePieces:
@@ -100,9 +111,8 @@ class SentencePieces:
         return self._processor.get_piece_size()
 
     def encode(self, lines: Sequence[str], threads: int) -> list[list[int]]:
-        return self._processor.encode(
-            [escape(line) for line in lines], num_threads=threads
-        )
+        escaped = [escape(line) for line in lines]
+        return _by_row(self._processor.encode, escaped, num_threads=threads)
 
     def encode_flat(self, lines: Sequence[str], threads: int) -> Ragged:
         """Does what `encode` does; faster for many lines, if words recur in them."""
@@ -125,7 +135,7 @@ class SentencePieces:
             return self._words
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        return [_unescape(line) for line in self._processor.decode(rows)]
+        return [_unescape(line) for line in _by_row(self._processor.decode, [*rows])]
 
     def spelled(self, text: str) -> str:
         normalized = self._processor.normalize(escape(text))
@@ -221,7 +231,8 @@ class MappedSentencePieces:
     def _encode(self, texts: Sequence[str], threads: int) -> list[list[int]]:
         """Encodes texts without special pieces."""
         find, unknown = self._ids.get, self.unknown
-        rows = self._processor.encode(texts, out_type=str, num_threads=threads)
+        options = {"out_type": str, "num_threads": threads}
+        rows = _by_row(self._processor.encode, texts, **options)
         return [[find(piece, unknown) for piece in row] for row in rows]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -294,7 +305,8 @@ class FairseqSentencePieces(MappedSentencePieces):
     """fairseq: text never spells a special piece, and `<unk>` is text."""
 
     def encode(self, lines: Sequence[str], threads: int) -> list[list[int]]:
-        rows = self._processor.encode(lines, out_type=str, num_threads=threads)
+        options = {"out_type": str, "num_threads": threads}
+        rows = _by_row(self._processor.encode, lines, **options)
         # Pieces with white space in them are split at it.
         return [
             [self._ids.get(piece, self.unknown) for piece in " ".join(row).split()]

@@ -113,6 +113,7 @@ class ExportedTranslator(Translator):
       engine: a `ctranslate2.Translator`.
     """
 
+    engine, batch_rows = NAME, ROWS
     search_parameters = ()
     phrases = None  # automata are for constraints, which are refused
 

@@ -16,7 +16,8 @@ WINDOW = 2_000  # characters of a text that are split at a time
 EQUAL = 32  # parts of a sentence that are made equal in length
 HAN = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"  # Han, kana: no space between words
 # Ordinals and titles at whose full stop sentencex ends a sentence.
-_NO_END = {"de": r"\b\d{1,3}\.$", "fr": r"\bMM?\.$"}
+_NO_END = {"de": regex.compile(r"\b\d{1,3}\.$"), "fr": regex.compile(r"\bMM?\.$")}
+_NEVER, _SURROGATE = regex.compile(r"(?!)"), regex.compile("[\ud800-\udfff]")
 _CLOSING = "[\"'”’»)\\]」』]*"
 # Places to split a text at, after a match: the best first; last, within words. A mark,
 # or what a joiner joins, belongs to the character before.
@@ -45,8 +46,8 @@ def split(text: str, language: str) -> Iterator[Span]:
     """Splits a line or paragraph into sentences; rules of unknown ones are English."""
     language = identify(language).code
     find = library("sentencex", "split=sentences").get_sentence_boundaries
-    plain = regex.sub("[\ud800-\udfff]", "\ufffd", text)
-    no_end = _NO_END.get(language, r"(?!)")
+    plain = _SURROGATE.sub("\ufffd", text)
+    no_end = _NO_END.get(language, _NEVER)
     spans: list[Span] = []  # the last one may go on
     # The library's time grows with the square of a text of other letters than ASCII.
     offset, size = 0, WINDOW
@@ -58,7 +59,7 @@ def split(text: str, language: str) -> Iterator[Span]:
             bounds = [{"start_index": 0, "end_index": len(text) - offset}]
         for bound in bounds:
             begin, end = offset + bound["start_index"], offset + bound["end_index"]
-            if spans and regex.search(no_end, text[slice(*spans[-1])]):
+            if spans and no_end.search(text[slice(*spans[-1])]):
                 begin = spans.pop()[0]
             spans += cut(text, (begin, end))
             yield from spans[:-1]
@@ -136,12 +137,13 @@ def library(name: str, use: str):
         raise UserError(hint) from None
 
 
-def cut(text: str, span: Span, pattern: str = r"\Z") -> list[Span]:
-    """Cuts a span after each match, without what is around the pieces.
+def cut(text: str, span: Span, pattern: str = "") -> list[Span]:
+    """Cuts a span after each match, if any, without what is around the pieces.
 
     That is white space and byte order marks; it is not translated, and stays.
     """
-    places = [span[0] + m.end() for m in regex.finditer(pattern, text[slice(*span)])]
+    matches = regex.finditer(pattern, text[slice(*span)]) if pattern else ()
+    places = [span[0] + match.end() for match in matches]
     pieces = pairwise([span[0], *places, span[1]])
     cores = (CORE.search(text, *piece) for piece in pieces)
     return [core.span() for core in cores if core]

@@ -141,6 +141,8 @@ def check(matches: Sequence[Match], translation: str) -> list[Checked]:
     case, or with the same first letters, at least 4 and two thirds of the longer word,
     where ä is a. It is a rule for a report: "Hunde" and "Hundin" count for "Hund".
     """
+    if not matches:
+        return []
     line, taken_places, checked = _Line(translation), set(), {}
     for outcome, alike in (("exact", operator.eq), ("inflected", _inflected)):
         for n, match in enumerate(matches):

@@ -42,7 +42,6 @@ from t2t_jax.decoding.batches import (
     block_rows,
     bucket_for,
     longest_output,
-    replicate,
 )
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.constraints import (
@@ -55,6 +54,7 @@ from t2t_jax.decoding.inputs import Source
 from t2t_jax.decoding.programs import Block, Search, merge_rows
 from t2t_jax.decoding.results import Alignment, Hypothesis, Score, Translation
 from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
+from t2t_jax.decoding.searcher import JAX
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.parts import chunks
@@ -64,7 +64,7 @@ from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.fair_queue import FairQueue
-from t2t_jax.tools.serve.turns import LateError, Turns
+from t2t_jax.tools.serve.turns import QUICK, LateError, Turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,16 +135,18 @@ class Details:
 class _Line:
     """A line that waits or is being searched."""
 
+    index: int  # in its call
     text: str
     source: Source
     constraints: Constraints
     nbest: int
     samples: int = 0  # that are drawn, in place of `nbest` that are found
     seed: int = 0
+    lane: tuple = ()  # the key of its lane
+    program: tuple = ()  # the search, where a lane has several
     automata: Mapping[tuple, Automaton] = dataclasses.field(default_factory=dict)
     states: Sequence[int] = ()  # in the table, while it is searched
     call: "_Call | None" = None
-    index: int = 0  # in the call
 
 
 class _Call:
@@ -162,15 +164,16 @@ class _Call:
         self.left = count
         self.dropped = False
 
-    def set(self, index: int, result: Translation | BaseException) -> None:
-        """Takes the result of a line, from any thread."""
-        if not self.dropped:
-            self.loop.call_soon_threadsafe(self._set, index, result)
+    def set(self, results: Mapping[int, Translation | BaseException]) -> None:
+        """Takes the results of lines by index, from any thread."""
+        if results and not self.dropped:
+            self.loop.call_soon_threadsafe(self._set, results)
 
-    def _set(self, index: int, result: Translation | BaseException) -> None:
+    def _set(self, results: Mapping[int, Translation | BaseException]) -> None:
         # In the loop's thread: two threads that count `left` down could miss one.
-        self.results[index] = result
-        self.left -= 1
+        for index, result in results.items():
+            self.results[index] = result
+        self.left -= len(results)
         if not self.left and not self.done.done():
             self.done.set_result(None)
 
@@ -178,6 +181,7 @@ class _Call:
 NO_CONSTRAINTS = "this server takes no prefix, phrases or glossaries (--phrases=N)"
 # Lines that a client may wait for while nobody knows how long lines take.
 UNKNOWN = 1_000
+ENCODED = 16  # lines of a step
 PAIRS = 16  # whose details are computed in a turn
 NEW = -1  # the position of lines that wait
 # Rows of blocks for few lines. On a CPU a search with them has the same bits as one
@@ -197,7 +201,10 @@ class _Lane(Bucket):
       searched: the lines in batches, by number.
       running: batches that threads advance now.
       sizes: rows that a block may have.
+      merges: lines can join a batch later, and few may wait to do so.
     """
+
+    merges = True
 
     def __init__(
         self,
@@ -213,6 +220,9 @@ class _Lane(Bucket):
         self.bucket, self.decode, self.lock = bucket, decode, lock
         self.rows = block_rows(bucket, decode)
         self.sizes = [self.rows]
+        self._begin_empty()
+
+    def _begin_empty(self) -> None:
         self.queue: FairQueue[_Line] = FairQueue()
         self.searched: dict[int, _Line] = {}
         self.running = 0
@@ -239,7 +249,7 @@ class _Lane(Bucket):
         counts = {p: count_lines(batch) for p, batch in self.parked.items()}
         in_threads = len(self.searched) - sum(counts.values())
         if self.queue and may_begin:
-            counts[NEW] = min(len(self.queue), self.rows * self.mesh.size)
+            counts[NEW] = min(len(self.queue), self.capacity)
         self._since = {p: self._since.get(p, now) for p in counts}
         ranks = {p: n + (now - self._since[p]) / self.stride for p, n in counts.items()}
         if ranks.get(NEW, in_threads) < in_threads / 2:
@@ -266,13 +276,21 @@ class _Lane(Bucket):
         lines = self._lines(rows * devices)
         return Group(lines, self.bucket, rows, devices) if lines else None
 
+    @property
+    def capacity(self) -> int:
+        """Lines of a batch, at most."""
+        return self.rows * self.mesh.size
+
     def _lines(self, count: int) -> list[int]:
-        """Takes lines from the queue."""
-        numbers = []
+        """Takes lines from the queue, which ask for the same search."""
+        numbers, program = [], None
         while self.queue and len(numbers) < count:
             line = self.queue.pop()
             if line.call.dropped:
                 continue
+            if line.program != (program := program or line.program):
+                self.queue.put_first(line.call.client, line.call, line)
+                break
             if self.table is not None:
                 states = self.table.take(line.automata)
                 if states is None:  # until others have given states back
@@ -330,7 +348,7 @@ class _Lane(Bucket):
         with self.lock:
             lines = [self.leave(number) for number in numbers if number >= 0]
         for line in lines:
-            line.call.set(line.index, error)
+            line.call.set({line.index: error})
         return batch and batch._replace(line_b=batch.line_b * 0 - 1)
 
     def finish(self, numbers: list[int], result: Hypotheses) -> None:
@@ -339,21 +357,45 @@ class _Lane(Bucket):
             lines = [self.leave(number) for number in numbers]
         # Several texts that differ are chosen from all that were found.
         counts = [line.samples or (1 if line.nbest == 1 else None) for line in lines]
-        texts = to_text(result, self.vocabulary, counts)
-        for line, hypotheses in zip(lines, texts, strict=True):
+        self.answer(lines, to_text(result, self.vocabulary, counts))
+
+    def answer(self, lines: Iterable[_Line], results: Iterable[tuple]) -> None:
+        """Gives lines the hypotheses that were found for them."""
+        by_call: dict[_Call, dict[int, Translation]] = {}
+        for line, hypotheses in zip(lines, results, strict=True):
             translation = Translation(line.text, hypotheses, line.source.cut)
             if not line.samples:
                 translation = translation.distinct(line.nbest)
-            line.call.set(line.index, translation)
+            by_call.setdefault(line.call, {})[line.index] = translation
+        for call, translations in by_call.items():
+            call.set(translations)
 
-    def with_parameters(self, parameters: tuple) -> "_Lane":
-        """An empty lane with other parameters and the same programs."""
-        search = self.search._replace(parameters=parameters)
+    def run(self, task: Batch | Group) -> Iterator[int]:
+        """Advances a batch until it is parked; yields counts of finished lines."""
+        if isinstance(task, Group):
+            try:
+                task = self.begin(task, self.block(task))
+            except Exception as error:
+                self.fail(task.lines, error)
+                return
+        for finished in self.advance_until_parked(task):
+            if finished:
+                self.finish(*finished)
+            yield len(finished[0]) if finished else 0
+
+    def renewed(self, translator: Translator) -> "_Lane":
+        """An empty lane with the parameters of another translator, and its programs."""
+        search = self.search._replace(parameters=translator.search_parameters)
         lane = _Lane(
             search, self.bucket, self.decode, self.vocabulary, self.table, self.lock
         )
         lane.sizes = self.sizes
         return lane
+
+    @property
+    def searches_at_once(self) -> int:
+        """How many threads may run it beside each other."""
+        return searches_at_once(self.search)
 
     def leave(self, number: int) -> _Line:
         """Takes a line out; gives back its states."""
@@ -383,7 +425,8 @@ class _Lane(Bucket):
         """
         results = {}
         group = Group([*range(rows)], self.bucket, rows, self.mesh.size)
-        lines = [_Line("", self._made_up(row), Constraints(), 1) for row in range(rows)]
+        sources = map(self._made_up, range(rows))
+        lines = [_Line(0, "", source, Constraints(), 1) for source in sources]
         batch, other = (self.begin(group, self.block(group, lines)) for _ in range(2))
         nothing_b = np.full(len(batch.line_b), -1, np.int32)
         for _ in range(0, self.max_length, STRIDE):
@@ -405,6 +448,61 @@ class _Lane(Bucket):
         size, length = self.vocabulary.source.sizes[0], self.bucket - row % 4
         ids = (np.arange(1, length) * (row + 1) * 7 % size).tolist()
         return Source([*ids, self.vocabulary.source.eos], 0)
+
+
+class _ExportedLane(_Lane):
+    """The lines of a direction that CTranslate2 searches, in batches that are whole."""
+
+    merges, sizes, table = False, (), None
+
+    def __init__(self, translator: Translator, lock: threading.Lock):
+        self.translator, self.lock = translator, lock
+        self.parked: dict[int, Batch] = {}
+        self._begin_empty()
+
+    @property
+    def searches_at_once(self) -> int:
+        """How many threads may run it beside each other."""
+        return self.translator.searches_at_once
+
+    @property
+    def capacity(self) -> int:
+        """Lines of a batch, at most."""
+        return self.translator.batch_rows
+
+    def compile(self) -> None:
+        """There is nothing to compile."""
+
+    def renewed(self, translator: Translator) -> "_ExportedLane":
+        """An empty lane with another translator."""
+        return _ExportedLane(translator, self.lock)
+
+    def _new_group(self) -> list[int] | None:
+        """Lines that ask for the same search; they leave some for other threads."""
+        share = -(-len(self.queue) // self.searches_at_once)
+        numbers = self._lines(min(share, self.capacity))
+        self.counts += len(numbers)
+        return numbers or None
+
+    def run(self, task: list[int]) -> Iterator[int]:
+        """Searches for lines; yields their number."""
+        lines = [self.searched[number] for number in task]
+        began = time.monotonic()
+        try:
+            results = self.translator.decode(
+                self.translator.beam_search(**dict(lines[0].program)),
+                [line.source for line in lines],
+                [line.constraints for line in lines],
+            )
+        except Exception as error:
+            self.fail(task, error)
+            return
+        self.stride += 0.2 * (time.monotonic() - began - self.stride)
+        with self.lock:
+            for number in task:
+                self.leave(number)
+        self.answer(lines, results)
+        yield len(lines)
 
 
 # Programs compiled in this process.
@@ -452,7 +550,7 @@ class Engine:
             codes = pair_of(name) or (data.source, data.target)
             self.directions[name] = Direction(name, *codes, translator)
             self._add_lanes(name, translator)
-        self._workers = searches_at_once(self._lanes[0].search)
+        self._workers = max(lane.searches_at_once for lane in self._lanes)
         self._batches = self._workers + max_parked()  # of all lanes
         self._check_memory()
         self._threads: list[threading.Thread] = []
@@ -467,6 +565,11 @@ class Engine:
     def _add_lanes(self, name: str, translator: Translator) -> None:
         """Makes the lanes of a direction, one for each program and bucket."""
         config, limits = translator.config, self.limits
+        if translator.engine != JAX:
+            self._lanes.append(lane := _ExportedLane(translator, self._lock))
+            self._lane_of[name, translator.engine] = lane
+            self._tables[name] = None
+            return
         if not translator.model.has_source or config.decode.choose != PLAIN:
             raise UserError(
                 f"{name}: config.model.kind={config.model.kind!r}, config.decode."
@@ -499,19 +602,22 @@ class Engine:
     def _check_memory(self) -> None:
         """Raises UserError if parameters and batches do not fit into a device."""
         batch_bytes = parameters = 0.0
-        for lane in self._lanes:
+        lanes = [lane for lane in self._lanes if lane.merges]
+        for lane in lanes:
             a, b = lane.search.memory(lane.rows, lane.bucket, lane.max_length)
             n = lane.search.algorithm.rows
             batch_bytes = max(batch_bytes, a * n + b * n**2)
         for direction in self.directions.values():
             translator = direction.translator
+            if translator.engine != JAX:
+                continue
             stored = [member.parameters for member in translator.members]
             # Searches on a CPU have copies of some of them.
             leaves = jax.tree.leaves((stored, translator.search_parameters))
             parameters += tree_bytes({id(leaf): leaf for leaf in leaves})
         needed = parameters + self._batches * batch_bytes
-        limit = device_memory(self._lanes[0].mesh.local_devices[0])
-        if needed > limit:
+        limit = lanes and device_memory(lanes[0].mesh.local_devices[0])
+        if lanes and needed > limit:
             models, batches, has = (
                 f"{size / 2**30:,.1f} GiB"
                 for size in (parameters, needed - parameters, limit)
@@ -543,7 +649,8 @@ class Engine:
         finally:
             pool.shutdown(cancel_futures=True)
         for direction in self.directions.values():
-            self._compile_details(direction.translator)
+            if direction.translator.engine == JAX:
+                self._compile_details(direction.translator)
         _freeze_live_objects()
         self._compiled_before, self.ready = _compiled, True
         for number in range(self._workers):
@@ -603,7 +710,7 @@ class Engine:
                         self._seconds /= 2
                         self._finished /= 2
                         self._rows_before = (self._rows_before + self.rows()) / 2
-                    self._changed.notify_all()
+                    self._changed.notify()
 
     def _rate(self) -> float:
         """Lines a second that full batches would finish; 0 if unknown."""
@@ -630,18 +737,10 @@ class Engine:
 
     def _run(self, lane: _Lane, task: Batch | Group) -> int:
         """Advances a batch until it is parked; returns the number of finished lines."""
-        if isinstance(task, Group):
-            try:
-                task = lane.begin(task, lane.block(task))
-            except Exception as error:
-                lane.fail(task.lines, error)
-                return 0
         count, name = 0, threading.current_thread().name
-        for finished in lane.advance_until_parked(task):
+        for finished in lane.run(task):
             self._advanced[name] = time.monotonic()
-            if finished:
-                count += len(finished[0])
-                lane.finish(*finished)
+            count += finished
         return count
 
     def stuck(self) -> float:
@@ -717,7 +816,10 @@ class Engine:
         """
         with self.expected(client, len(lines), deadline, checked) as call:
             encoding = self._enqueue(direction, lines, requests, call)
-            await self.turns.run(encoding, client, deadline)
+            # Automata take their time.
+            constrained = any(x.must or x.must_not for x in requests)
+            quick = not constrained and sum(map(len, lines)) <= QUICK
+            await self.turns.run(encoding, client, deadline, quick=quick)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     if call.results:
@@ -738,33 +840,66 @@ class Engine:
         requests: Sequence[SearchRequest],
         call: _Call,
     ) -> Iterator[None]:
-        """Encodes lines, one a step, and puts them into the queues of their lanes."""
+        """Encodes lines, some a step, and puts them into the queues of their lanes."""
         translator = self.directions[direction].translator
-        ready = []
-        for index, (text, request) in enumerate(zip(lines, requests, strict=True)):
-            try:
-                ready.append((self._place(direction, translator, text, request), index))
-            except UserError as error:
-                call.set(index, error)
-            yield
+        results: dict[int, Translation | UserError] = {}
+        waiting: list[_Line] = []
+        numbered = enumerate(zip(lines, requests, strict=True))
+        for request, alike in itertools.groupby(numbered, lambda item: item[1][1]):
+            for chunk in chunks(alike, ENCODED):
+                texts = {index: text for index, (text, _) in chunk}
+                placed = self._placed(direction, translator, texts, request)
+                for index, outcome in placed.items():
+                    if isinstance(outcome, _Line):
+                        outcome.call = call
+                        waiting.append(outcome)
+                    else:
+                        results[index] = outcome
+                yield
+        call.set(results)
         with self._changed:
             if call.dropped:
                 return
-            for (place, line), index in ready:
-                line.call, line.index = call, index
-                if place is None:
-                    call.set(index, Translation(line.text, (EMPTY,)))
-                else:
-                    self._lane_of[place].queue.put(call.client, call, line)
-            self._changed.notify_all()
+            for line in waiting:
+                self._lane_of[line.lane].queue.put(call.client, call, line)
+            self._changed.notify(len(waiting))
 
-    def _place(
-        self, direction: str, translator: Translator, text: str, request: SearchRequest
-    ) -> tuple[tuple | None, _Line]:
-        """Encodes a line; returns the key of its lane, None for a blank one, and it."""
-        limits, decode = self.limits, translator.config.decode
+    def _placed(
+        self,
+        direction: str,
+        translator: Translator,
+        texts: Mapping[int, str],
+        request: SearchRequest,
+    ) -> dict[int, _Line | Translation | UserError]:
+        """Encodes lines, by their number in the call; a blank one has its result."""
+        try:
+            lines = self._encoded(direction, translator, texts, request)
+            for line in lines:
+                line.lane = self._lane(direction, translator, line, request)
+        except UserError as error:
+            if len(texts) == 1:
+                return dict.fromkeys(texts, error)
+            outcomes = {}
+            for item in texts.items():  # one is wrong, so each by itself
+                outcomes |= self._placed(direction, translator, dict([item]), request)
+            return outcomes
+        return {
+            line.index: line if line.lane else Translation(line.text, (EMPTY,))
+            for line in lines
+        }
+
+    def _encoded(
+        self,
+        direction: str,
+        translator: Translator,
+        texts: Mapping[int, str],
+        request: SearchRequest,
+    ) -> list[_Line]:
+        """Checks a request, and encodes its lines; they have numbers in the call."""
+        limits = self.limits
         requested_beam, count = request.search.get("beam"), request.samples
         beam = requested_beam or limits.beams[0]
+        translator.check_request(request)
         if count > limits.samples:
             raise UserError(
                 f"samples={count}; this server has {limits.samples} (--samples=N)"
@@ -785,26 +920,43 @@ class Engine:
                 *phrases_for_each(request.must_not, 1, "must_not"),
             )
         request = dataclasses.replace(request, warn=False)
-        (source,), (constraints,) = translator.encode([text], request)
-        line = _Line(text, source, constraints, request.nbest, count, request.seed)
+        columns = zip(*translator.encode([*texts.values()], request), strict=True)
+        return [
+            _Line(*item, *encoded, request.nbest, count, request.seed)
+            for item, encoded in zip(texts.items(), columns, strict=True)
+        ]
+
+    def _lane(
+        self,
+        direction: str,
+        translator: Translator,
+        line: _Line,
+        request: SearchRequest,
+    ) -> tuple:
+        """The key of a line's lane; empty for a blank one."""
+        limits, decode, source = self.limits, translator.config.decode, line.source
+        beam, count = request.search.get("beam") or limits.beams[0], request.samples
         if not source.ids:
-            return None, line
+            return ()
         if len(source.ids) > limits.longest:
             raise UserError(
                 f"the line has {len(source.ids) + source.cut - 1} tokens; want at most "
                 f"{limits.longest - 1}: divide it into sentences"
             )
-        constrained = constraints != Constraints()
+        if translator.engine != JAX:
+            line.program = ("nbest", 1 if line.nbest == 1 else beam), ("beam", beam)
+            return direction, translator.engine
+        constrained = line.constraints != Constraints()
         if constrained:
             if not limits.phrases:
                 raise UserError(NO_CONSTRAINTS)
-            line.automata = self._tables[direction].automata(constraints)
+            line.automata = self._tables[direction].automata(line.constraints)
         if decode.stop == "first" and request.nbest not in (1, beam):
             raise UserError(f"{request.nbest} translations; want 1 or {beam}, the beam")
         program = beam, _compiled_count(request.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
         bucket = bucket_for(len(source.ids))
-        return (direction, *program, constrained, bucket), line
+        return direction, *program, constrained, bucket
 
     def check_load(self, client: str, count: int, deadline: float) -> None:
         """Refuses new lines that could not be answered in time.
@@ -836,7 +988,8 @@ class Engine:
                 call.dropped = True
                 for lane in self._lanes:
                     lane.queue.remove(call.client, call)
-            self._changed.notify_all()
+            if self._closing:  # the threads wait for the last call
+                self._changed.notify_all()
 
     async def details(
         self,
@@ -890,12 +1043,14 @@ class Engine:
         """The details of encoded pairs, and of their texts."""
         if not pairs:
             return []
-        vocabulary, members = translator.vocabulary, translator.members
-        decode = translator.config.decode
-        scores = scoring.score(vocabulary, members, pairs, decode.alpha, decode.penalty)
+        vocabulary, decode = translator.vocabulary, translator.config.decode
+        log_probs = translator.token_log_probs(pairs)
+        penalty = decode.alpha, decode.penalty
+        scores = scoring.scores(vocabulary, pairs, log_probs, *penalty)
         links = [None] * len(pairs)
-        if all(member.model.cross_layers for member in members):
-            links = alignment.align(vocabulary, members, pairs, texts)
+        if all(member.model.cross_layers for member in translator.members):
+            weights = translator.alignment_weights(pairs)
+            links = alignment.align(vocabulary, weights, pairs, texts)
         return [*map(Details, scores, links)]
 
     async def close(self) -> None:
@@ -925,15 +1080,14 @@ class Engine:
                 f"{direction}: the model or the vocabulary has changed; start the "
                 "server again"
             )
-        devices = [*old.members[0].mesh.devices.flat]
-        parameters = replicate(translator.search_parameters, devices)
+        _ = translator.search_parameters  # made before clients wait
         with self._changed:
             self.directions[direction] = dataclasses.replace(
                 self.directions[direction], translator=translator
             )
             for key, lane in self._lane_of.items():
                 if key[0] == direction:
-                    self._lane_of[key] = fresh = lane.with_parameters(parameters)
+                    self._lane_of[key] = fresh = lane.renewed(translator)
                     fresh.counts = lane.counts
                     self._lanes.append(fresh)
             self._remove_retired()

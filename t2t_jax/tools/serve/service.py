@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import re
 import time
+from collections import Counter
 from collections.abc import (
     Awaitable,
     Callable,
@@ -54,6 +55,7 @@ from t2t_jax.tools.serve.fields import Refusal, bad, fields, parse, read_body
 from t2t_jax.tools.serve.metrics import Metrics
 from t2t_jax.tools.serve.precision import Precision
 from t2t_jax.tools.serve.settings import Glossary, Settings
+from t2t_jax.tools.serve.turns import QUICK
 
 MEASURED = 500  # lines of a dev set at a time
 
@@ -299,6 +301,7 @@ class Call:
         self.fields: dict[str, Any] = {}
         self.label, self.status, self.key = "", 200, ""
         self._client = request.client.host if request.client else ""
+        self._quick = False  # until the size is known
 
     async def read(self) -> bytes:
         """Checks a key of the header, and reads the body."""
@@ -315,7 +318,9 @@ class Call:
 
     async def answer(self, body: bytes) -> Any:
         """Reads and checks the fields; returns what the row answers."""
-        if body or self.request.scope["query_string"]:
+        query = self.request.scope["query_string"]
+        self._quick = len(body) + len(query) <= QUICK
+        if body or query:
             [self.given] = await self.turn(steps(partial(parse, self.request), [body]))
         if self._wants_key and not self._header_key():
             # Google's clients call the field `key`, DeepL's old ones `auth_key`.
@@ -353,7 +358,7 @@ class Call:
     async def turn(self, work: Generator, answer: Callable | None = None) -> Any:
         """Does work in this client's turns; as `Turns.run`."""
         turns = self.service.engine.turns
-        return await turns.run(work, self._client, self.deadline, answer)
+        return await turns.run(work, self._client, self.deadline, answer, self._quick)
 
     def _header_key(self) -> str | None:
         headers = self.request.headers
@@ -511,9 +516,10 @@ class Call:
                 must = dict.fromkeys((*request.must, *part.must))
                 request = dataclasses.replace(request, must=(*must,))
             requests.append(request)
-            metrics.lines.labels(lines[row].direction.name).inc()
             metrics.characters += len(part.line)
         searched = [lines[row] for row in rows]
+        for name, count in Counter(line.direction.name for line in searched).items():
+            metrics.lines.labels(name).inc(count)
         texts = [parts[row].line for row in rows]
         work = partial(self.service.engine.translate, checked=True)
         translations = await self._by_direction(searched, work, texts, requests)
@@ -543,6 +549,8 @@ class Call:
         for row, line in enumerate(lines):
             rows_of.setdefault(line.direction.name, []).append(row)
         work = partial(work, client=self._client, deadline=self.deadline)
+        if len(rows_of) == 1:
+            return await work(next(iter(rows_of)), *columns)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(

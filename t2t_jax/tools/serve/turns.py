@@ -11,6 +11,8 @@ from typing import Any
 from t2t_jax.tools.serve.fair_queue import FairQueue
 
 SLICE = 0.005  # seconds of a turn, or one step if that takes longer
+LATE = "the time of a request is over"
+QUICK = 2_000  # characters or bytes, at most, of text whose steps are quick
 
 
 class LateError(Exception):
@@ -24,8 +26,8 @@ class _Job:
     steps: Generator
     sent: Any
     client: str
-    loop: asyncio.AbstractEventLoop
-    done: asyncio.Future
+    loop: asyncio.AbstractEventLoop | None = None  # if a thread advances it
+    done: asyncio.Future | None = None
     dropped: bool = False
 
     def advance(self) -> tuple[str, Any] | None:
@@ -50,11 +52,7 @@ class _Job:
 
     def finish(self, event: tuple[str, Any]) -> None:
         """Tells what happened, in the event loop."""
-        if self.done.done():  # cancelled
-            return
-        if event[0] == "failed":
-            self.done.set_exception(event[1])
-        else:
+        if not self.done.done():  # or it is cancelled
             self.done.set_result(event)
 
 
@@ -81,37 +79,51 @@ class Turns:
         client: str,
         deadline: float,
         answer: Callable[[Any], Awaitable[Any]] | None = None,
+        quick: bool = False,
     ) -> Any:
         """Advances a generator to its end; returns what it returns.
 
         Args:
           client: whose turns it takes.
           deadline: of `time.monotonic()`.
-          answer: awaited for what the generator yields; the result is sent to it.
+          answer: awaited for what the generator yields, until the deadline at most; the
+            result is sent to it.
+          quick: each step takes a millisecond at most. While nobody waits for a turn,
+            a slice is done in the event loop, since to wake a thread takes longer.
 
         Raises:
           LateError: the deadline has passed.
           What the generator or `answer` raises.
         """
-        loop, sent = asyncio.get_running_loop(), None
+        sent = None
+        while True:
+            if time.monotonic() > deadline:
+                raise LateError(LATE)
+            job = _Job(steps, sent, client)
+            event = job.advance() if quick and not self._queue else None
+            outcome, value = event or await self._in_thread(job, deadline)
+            if outcome == "failed":
+                raise value
+            if outcome == "ended":
+                return value
+            sent = await answer(value)
+
+    async def _in_thread(self, job: _Job, deadline: float) -> tuple[str, Any]:
+        """Waits until a thread has advanced a job to an event."""
+        job.loop = asyncio.get_running_loop()
+        job.done = job.loop.create_future()
         try:
+            with self._changed:
+                self._queue.put(job.client, job, job)
+                self._changed.notify()
             async with asyncio.timeout(deadline - time.monotonic()):
-                while True:
-                    job = _Job(steps, sent, client, loop, loop.create_future())
-                    try:
-                        with self._changed:
-                            self._queue.put(client, job, job)
-                            self._changed.notify()
-                        outcome, value = await job.done
-                    finally:
-                        job.dropped = True
-                        with self._changed:  # a body may be large
-                            self._queue.remove(client, job)
-                    if outcome == "ended":
-                        return value
-                    sent = await answer(value)
+                return await job.done
         except TimeoutError:
-            raise LateError("the time of a request is over") from None
+            raise LateError(LATE) from None
+        finally:
+            job.dropped = True
+            with self._changed:  # a body may be large
+                self._queue.remove(job.client, job)
 
     def longest(self) -> float:
         """Seconds for which a thread has been in its slice."""
