@@ -164,7 +164,7 @@ def test_lines_that_are_merged_keep_their_prefixes(engine):
         ("a dog sleeps a dog sleeps", SearchRequest(prefix="die Katze sieht")),
     ]
     answers, batches = {}, []
-    call = types.SimpleNamespace(dropped=False, set=answers.update)
+    call = type("Call", (), {"dropped": False, "set": answers.update})()
     for number, (text, options) in enumerate(request):
         placed = engine._placed("en-de", translator(1), {number: text}, options)
         line = placed[number]
