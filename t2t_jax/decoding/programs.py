@@ -10,8 +10,10 @@ program begins it, another advances it to a given position. Caches only have roo
 the positions reached so far, so `advance_search` is compiled once for each cache size.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -183,6 +185,20 @@ def _search_options() -> dict[str, str] | None:
     return accepted_options(options, jax.devices()[0])
 
 
+# Called with a program, its arrays and its fields, in place of `jax.jit`.
+_runner: ContextVar[Callable | None] = ContextVar("runner", default=None)
+
+
+@contextlib.contextmanager
+def run_by(runner: Callable[[Callable, tuple, dict[str, Any]], Any]) -> Iterator[None]:
+    """Lets a function run the programs that are called in the block."""
+    token = _runner.set(runner)
+    try:
+        yield
+    finally:
+        _runner.reset(token)
+
+
 def program(
     *static: str,
     common: int = 1,
@@ -232,6 +248,8 @@ def program(
 
         @functools.wraps(on_devices)
         def call(*arrays, **fields):
+            if run := _runner.get():
+                return run(call, arrays, fields)
             return jitted()(*arrays, **fields)
 
         call.jitted = jitted  # to lower it

@@ -114,7 +114,7 @@ def use_compilation_cache() -> None:
     try:
         root = cache_folder() / CACHE_FOLDER
         folder = root / _kind_of_machine()
-        _claim(folder)
+        claim(folder)
         _tidy(root)
     except (OSError, RuntimeError) as e:  # RuntimeError: no home directory
         say(
@@ -140,7 +140,7 @@ def _kind_of_machine() -> str:
     return f"jaxlib-{metadata.version('jaxlib')}-{digest}"
 
 
-def _claim(folder: Path) -> None:
+def claim(folder: Path) -> None:
     """Creates a private folder: its content is executed, so only we may write it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():

@@ -303,12 +303,15 @@ def best_extensions(
     # In the order of indices, so that the second stage resolves ties like the first.
     group_bk = jnp.sort(group_bk, axis=1)
     logits_bkw = take_rows(logits_bngw.reshape(b, -1, width), group_bk)
-    row_bk = group_bk // groups
+    # Not // and %, which XLA makes of ten operations for negative numbers.
+    div, rem = jax.lax.div, jax.lax.rem
+    row_bk = div(group_bk, groups)
     next_bkw = scores(logits_bkw, *(take_rows(x, row_bk) for x in row_terms))
-    allowed_bkw = jnp.asarray(allowed_gw)[group_bk % groups]
+    allowed_bkw = jnp.asarray(allowed_gw)[rem(group_bk, groups)]
     next_bkw = jnp.where(allowed_bkw, next_bkw, -jnp.inf)
     best_bk, at_bk = jax.lax.top_k(next_bkw.reshape(b, -1), k)
-    return best_bk, take_rows(group_bk, at_bk // width) * width + at_bk % width
+    group_bk = take_rows(group_bk, div(at_bk, width))
+    return best_bk, group_bk * width + rem(at_bk, width)
 
 
 def take_rows(leaf: Array, index_bn: Array) -> Array:

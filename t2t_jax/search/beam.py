@@ -195,7 +195,9 @@ class BeamSearch(Algorithm):
                 logits_bnv, sentences.log_prob_bn, self.beam, self.banned
             )
             vocabulary = logits_bnv.shape[2]
-            parent_bn, token_bn = place_bn // vocabulary, place_bn % vocabulary
+            # Not // and %, which XLA makes of ten operations for negative numbers.
+            parent_bn = jax.lax.div(place_bn, vocabulary)
+            token_bn = jax.lax.rem(place_bn, vocabulary)
         else:
             next_bnv = self.next_log_probs(
                 logits_bnv,
@@ -275,10 +277,11 @@ class BeamSearch(Algorithm):
 
     def result(self, state, rules=None) -> Hypotheses:
         """Returns the finished hypotheses, and unended ones in the places left."""
-        batch = state.limit_b.shape[0]
+        batch, results = state.limit_b.shape[0], self._results_of_groups(state, rules)
+        if self.groups == 1:
+            return results[0]  # in order, and all different
         every, rank_bm = jax.tree.map(
-            lambda leaf: leaf.reshape(batch, -1, *leaf.shape[2:]),
-            self._results_of_groups(state, rules),
+            lambda leaf: leaf.reshape(batch, -1, *leaf.shape[2:]), results
         )
         # The best hypotheses of all groups (rule 9).
         # `lexsort` sorts by its last key first, and is stable.

@@ -264,8 +264,12 @@ async def ready(call: Call) -> dict:
     is_ready = service.ready and not service.stopping
     is_ready = is_ready and service.engine.stuck() <= STUCK
     call.status = 200 if is_ready else 503
-    stopping, compiled = service.stopping, service.compiled
-    return {"ready": is_ready, "stopping": stopping, "compiled": compiled}
+    return {
+        "ready": is_ready,
+        "stopping": service.stopping,
+        "compiled": service.compiled,
+        "compiling": service.engine.compiling,
+    }
 
 
 async def metrics(call: Call) -> Response:

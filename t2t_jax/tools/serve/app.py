@@ -36,7 +36,12 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.interruption import REPEAT
 from t2t_jax.io.messages import say
 from t2t_jax.tools.serve import api, interfaces
-from t2t_jax.tools.serve.engine import Engine, OverloadedError, StoppingError
+from t2t_jax.tools.serve.engine import (
+    CompilingError,
+    Engine,
+    OverloadedError,
+    StoppingError,
+)
 from t2t_jax.tools.serve.fields import Refusal, fields
 from t2t_jax.tools.serve.service import Call, Endpoint, Gone, Service
 from t2t_jax.tools.serve.settings import Settings, is_address
@@ -185,6 +190,7 @@ async def _while_there(call: Call, answer: Awaitable[Any]) -> Any:
 # Errors of the engine: the status, and a code for programs.
 STATUSES = {
     UserError: (400, "bad_request"),
+    CompilingError: (503, "compiling"),
     OverloadedError: (429, "queue_full"),
     LateError: (504, "late"),
     StoppingError: (503, "stopping"),
@@ -393,7 +399,7 @@ async def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
 
-    Answers /health at once, and compiles meanwhile.
+    Answers /health at once, short lines as soon as it can, and compiles meanwhile.
 
     Args:
       listener: a listening socket.
@@ -428,6 +434,15 @@ async def serve(
         await asyncio.to_thread(work, *arguments)
         await service.measure()
 
+    async def warm_up() -> None:
+        await asyncio.to_thread(service.engine.warm_up, service.report)
+        compiling.append(loop.run_in_executor(None, service.engine.compile_rest))
+        compiling[0].add_done_callback(
+            lambda future: future.exception() and stop(signal.SIGTERM)
+        )
+        await service.measure()
+
+    compiling: list[asyncio.Future] = []
     stopped: list[float] = []
 
     def stop(number: int) -> None:
@@ -452,8 +467,7 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    warm_up = then_measure(service.engine.warm_up, service.report)
-    warming = asyncio.create_task(warm_up)
+    warming = asyncio.create_task(warm_up())
     loop.add_signal_handler(signal.SIGHUP, reload_once)
     if reload_requested:
         reload_once()
@@ -464,12 +478,13 @@ async def serve(
     elif warming.done():
         say("ready")
     await serving
-    if not warming.done():  # nothing ends a compilation, and nobody waits for it
-        say("stopped before it was ready")
+    # Nothing ends a compilation, and nobody waits for it; lines are answered.
+    if not all(task.done() for task in (warming, *compiling)):
+        say("stopped while it compiled")
         sys.stdout.flush()
         os._exit(0)
     try:
-        for task in (warming, *reloading):
+        for task in (warming, *compiling, *reloading):
             await task
     finally:
         await service.engine.close()

@@ -7,6 +7,7 @@ for that line alone with the same options.
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import gc
 import itertools
@@ -14,7 +15,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +30,6 @@ from t2t_jax.decoding.batch_decoding import (
     Batch,
     Bucket,
     Finished,
-    Once,
     block_of,
     count_lines,
     max_parked,
@@ -58,18 +59,19 @@ from t2t_jax.decoding.searcher import JAX
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.parts import chunks
-from t2t_jax.io.threads import core_count
 from t2t_jax.parallel.machine import device_memory, tree_bytes
 from t2t_jax.search.algorithm import Hypotheses
 from t2t_jax.text.languages import pair_of
 from t2t_jax.text.units import Aligned
+from t2t_jax.tools.serve.executables import Executables, NotCompiledError
 from t2t_jax.tools.serve.fair_queue import FairQueue
 from t2t_jax.tools.serve.turns import QUICK, LateError, Turns
+from t2t_jax.tools.serve.warm_up import Job, WarmUp
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What is compiled before the server is ready; anything else is refused.
+    """What is compiled; anything else is refused.
 
     Attributes:
       beams: the first is the default.
@@ -96,6 +98,14 @@ class OverloadedError(Exception):
     def __init__(self, retry_after: float):
         super().__init__(f"the queue is too long; retry after {retry_after:.0f} s")
         self.retry_after = retry_after
+
+
+class CompilingError(OverloadedError):
+    """A program is still to be compiled: `retry_after` is an estimate."""
+
+    def __init__(self, name: str, retry_after: float):
+        super().__init__(retry_after)
+        self.args = (f"still being compiled: {name}; retry after {retry_after:.0f} s",)
 
 
 class StoppingError(Exception):
@@ -200,11 +210,10 @@ class _Lane(Bucket):
       queue: lines that wait.
       searched: the lines in batches, by number.
       running: batches that threads advance now.
-      sizes: rows that a block may have.
-      merges: lines can join a batch later, and few may wait to do so.
+      sizes: rows that a block may have; none before its programs are compiled.
     """
 
-    merges = True
+    compiles = True
 
     def __init__(
         self,
@@ -214,12 +223,14 @@ class _Lane(Bucket):
         vocabulary: Vocabulary,
         table: SharedTable | None,
         lock: threading.Lock,
+        executables: Executables,
     ):
-        super().__init__(search, longest_output(bucket, decode), [], Once(), table)
+        super().__init__(search, longest_output(bucket, decode), [], executables, table)
         self.vocabulary = vocabulary
         self.bucket, self.decode, self.lock = bucket, decode, lock
         self.rows = block_rows(bucket, decode)
-        self.sizes = [self.rows]
+        self.sizes: list[int] = []
+        self._expected: dict[int, tuple[np.ndarray, ...]] = {}
         self._begin_empty()
 
     def _begin_empty(self) -> None:
@@ -387,9 +398,15 @@ class _Lane(Bucket):
         """An empty lane with the parameters of another translator, and its programs."""
         search = self.search._replace(parameters=translator.search_parameters)
         lane = _Lane(
-            search, self.bucket, self.decode, self.vocabulary, self.table, self.lock
+            search,
+            self.bucket,
+            self.decode,
+            self.vocabulary,
+            self.table,
+            self.lock,
+            self.once,
         )
-        lane.sizes = self.sizes
+        lane.sizes = self.sizes  # the same list: compiling may still add to it
         return lane
 
     @property
@@ -404,18 +421,34 @@ class _Lane(Bucket):
             self.table.give_back(line.automata)
         return line
 
-    def compile(self) -> None:
-        """Compiles all programs; adds smaller sizes that do not change a bit."""
-        expected = self._try(self.rows)
-        sizes = FEW if self.bucket == SHORTEST and self.table is None else FEW[:1]
-        for rows in sizes if on_one_cpu(self.search) else ():
-            results = self._try(rows)
+    def few_rows(self) -> tuple[int, ...]:
+        """Smaller sizes of blocks that are worth trying."""
+        if not on_one_cpu(self.search):
+            return ()
+        return FEW if self.bucket == SHORTEST and self.table is None else FEW[:1]
+
+    def compile(self, rows: int) -> None:
+        """Compiles the programs of a block; fewer than all rows must not change a bit.
+
+        What was found out by an earlier process is not tried again.
+        """
+        about = self.search.algorithm, self.bucket, self.max_length, self.rows, rows
+        about += () if self.table is None else (self.table.states, self.table.width)
+        if (same_bits := self.once.recall(*about)) is None:
+            lane = copy.copy(self)
+            lane.once = compiler = self.once.compiler()
+            results = lane._try(rows)
+            if rows == self.rows:
+                self._expected = results
+            self._expected = self._expected or lane._try(self.rows)
             same_bits = all(
-                all(map(np.array_equal, expected[number], arrays))
+                all(map(np.array_equal, self._expected[number], arrays))
                 for number, arrays in results.items()
             )
-            if same_bits:
-                self.sizes = sorted({*self.sizes, rows})
+            compiler.remember(same_bits, *about)
+        if same_bits:
+            with self.lock:
+                self.sizes[:] = sorted({*self.sizes, rows})
 
     def _try(self, rows: int) -> dict[int, tuple[np.ndarray, ...]]:
         """Searches for made-up lines, through all positions; returns their hypotheses.
@@ -453,7 +486,7 @@ class _Lane(Bucket):
 class _ExportedLane(_Lane):
     """The lines of a direction that CTranslate2 searches, in batches that are whole."""
 
-    merges, sizes, table = False, (), None
+    compiles, sizes, table = False, (1,), None
 
     def __init__(self, translator: Translator, lock: threading.Lock):
         self.translator, self.lock = translator, lock
@@ -469,9 +502,6 @@ class _ExportedLane(_Lane):
     def capacity(self) -> int:
         """Lines of a batch, at most."""
         return self.translator.batch_rows
-
-    def compile(self) -> None:
-        """There is nothing to compile."""
 
     def renewed(self, translator: Translator) -> "_ExportedLane":
         """An empty lane with another translator."""
@@ -523,7 +553,7 @@ class Engine:
     Attributes:
       directions: by name, in the order of the command line; the first is the default.
       limits: what is compiled.
-      ready: everything is compiled.
+      ready: lines of the smallest bucket are answered.
       turns: in which all work for clients is done that is no search.
 
     Args:
@@ -544,6 +574,7 @@ class Engine:
         # (direction, beam or 0, hypotheses, with constraints?, bucket) -> lane
         self._lane_of: dict[tuple, _Lane] = {}
         self._tables: dict[str, SharedTable] = {}
+        self._executables: dict[str, Executables] = {}
         self.directions: dict[str, Direction] = {}
         for name, translator in translators.items():
             data = translator.config.data
@@ -557,7 +588,8 @@ class Engine:
         self.turns = Turns()
         self._closing = False
         self._calls: set[_Call] = set()  # that are not answered
-        self._compiled_before = 0
+        self._compiled_before: int | None = None
+        self._warm_up: WarmUp | None = None
         self._seconds, self._finished = 0.0, 0.0  # of workers, and lines in them
         self._rows_before = np.zeros(2)  # rows that do not count any more
         self._advanced: dict[str, float] = {}  # thread -> when it began its stride
@@ -580,6 +612,8 @@ class Engine:
         self._tables[name] = table = SharedTable(
             vocabulary, limits.states, limits.phrases, mesh
         )
+        executables = Executables(translator.members, vocabulary.sizes)
+        self._executables[name] = executables
         last = bucket_for(limits.longest)
         buckets = [1 << n for n in range(SHORTEST.bit_length() - 1, last.bit_length())]
         searches = {
@@ -594,7 +628,13 @@ class Engine:
         for (program, search), bucket in itertools.product(searches.items(), buckets):
             for rules in (None, table) if limits.phrases else (None,):
                 lane = _Lane(
-                    search, bucket, config.decode, vocabulary, rules, self._lock
+                    search,
+                    bucket,
+                    config.decode,
+                    vocabulary,
+                    rules,
+                    self._lock,
+                    executables,
                 )
                 self._lanes.append(lane)
                 self._lane_of[name, *program, rules is not None, bucket] = lane
@@ -602,7 +642,7 @@ class Engine:
     def _check_memory(self) -> None:
         """Raises UserError if parameters and batches do not fit into a device."""
         batch_bytes = parameters = 0.0
-        lanes = [lane for lane in self._lanes if lane.merges]
+        lanes = [lane for lane in self._lanes if lane.compiles]
         for lane in lanes:
             a, b = lane.search.memory(lane.rows, lane.bucket, lane.max_length)
             n = lane.search.algorithm.rows
@@ -631,49 +671,88 @@ class Engine:
     # ------------------------------------------------------------------ compiling
 
     def warm_up(self, report: Callable[[str], None] = lambda line: None) -> None:
-        """Compiles all programs and starts the threads; blocks.
+        """Compiles what short lines need, and starts the threads; blocks.
 
         Args:
-          report: gets lines about progress.
+          report: gets lines about progress, of `compile_rest` too.
         """
-        began, pool = time.monotonic(), ThreadPoolExecutor(core_count(), "compile")
-        try:
-            compiling = [pool.submit(lane.compile) for lane in self._lanes]
-            report(f"compiled 0 of {len(compiling)} searches")
-            for count, future in enumerate(as_completed(compiling), 1):
-                future.result()
-                report(
-                    f"compiled {count} of {len(compiling)} searches "
-                    f"({time.monotonic() - began:.0f} s)"
-                )
-        finally:
-            pool.shutdown(cancel_futures=True)
-        for direction in self.directions.values():
-            if direction.translator.engine == JAX:
-                self._compile_details(direction.translator)
+        self._warm_up = WarmUp(self._jobs(), report)
+        self._warm_up.run(lambda: all(lane.sizes for lane in self._first_lanes()))
         _freeze_live_objects()
-        self._compiled_before, self.ready = _compiled, True
         for number in range(self._workers):
             thread = threading.Thread(target=self._work, name=f"search-{number}")
             thread.start()
             self._threads.append(thread)
+        self.ready = True
 
-    def _compile_details(self, translator: Translator) -> None:
-        eos, decode = translator.vocabulary.eos, translator.config.decode
-        longest = longest_output(self.limits.longest, decode)
+    def compile_rest(self) -> None:
+        """Compiles all that `warm_up` has left, while lines are answered; blocks."""
+        self._warm_up.run()
+        for executables in self._executables.values():
+            executables.compiles = True  # of files that were deleted meanwhile
+        _freeze_live_objects()
+        self._compiled_before = _compiled
+
+    def _first_lanes(self) -> list[_Lane]:
+        """For short lines, of each direction, as they are searched by default."""
+        keys = {key[0]: key for key in reversed(self._lane_of)}
+        return [self._lane_of[key] for key in keys.values()]
+
+    def _jobs(self) -> list[Job]:
+        """All that is to be compiled, what comes first in front."""
+        ranked, first_lanes = [], self._first_lanes()
+        for key, lane in self._lane_of.items():
+            if not lane.compiles:
+                continue
+            direction, beam, _, constrained, bucket = key
+            what = f"beam {beam}" if beam else "samples"
+            what += f", up to {bucket} tokens" + ", with constraints" * constrained
+            for rows in (lane.rows, *lane.few_rows()):
+                rank = (lane not in first_lanes) * 3 + (rows != lane.rows)
+                name = f"{direction}: {what}, {rows} lines"
+                work = partial(lane.compile, rows)
+                ranked.append((rank, constrained, bucket, Job(key, name, work)))
+        for name in self._executables:
+            for length in self._lengths(self.directions[name].translator):
+                work = partial(self._compile_details, name, length)
+                job = Job((name, "details"), f"{name}: details, {length} tokens", work)
+                ranked.append((2 if length == SHORTEST else 3, False, length, job))
+        return [job for *_, job in sorted(ranked, key=lambda item: item[:3])]
+
+    @property
+    def compiling(self) -> list[str]:
+        """Names of what is still to be compiled."""
+        return self._warm_up.left() if self._warm_up else []
+
+    def _compiling_error(self, key: tuple) -> CompilingError:
+        """The error of a line that needs a program, which is compiled next."""
+        return CompilingError(*self._warm_up.hurry(key))
+
+    def _lengths(self, translator: Translator) -> Iterator[int]:
+        """Lengths of the longer side of pairs, one for each program of details."""
+        longest = longest_output(self.limits.longest, translator.config.decode)
         length = SHORTEST
         while length < 2 * longest:
-            pair = (
-                [eos] * min(self.limits.longest, length),
-                [eos] * min(length, longest),
-            )
-            self._score_and_align(translator, [pair], [("", "")])
+            yield length
             length *= 2
+
+    def _compile_details(self, direction: str, length: int) -> None:
+        executables, about = self._executables[direction], ("details", length)
+        if executables.recall(*about):
+            return
+        translator = self.directions[direction].translator
+        compiler = executables.compiler()
+        eos, decode = translator.vocabulary.eos, translator.config.decode
+        longest = self.limits.longest, longest_output(self.limits.longest, decode)
+        pair = tuple([eos] * min(limit, length) for limit in longest)
+        compiler(self._score_and_align, translator, [pair], [("", "")])
+        compiler.remember(True, *about)
 
     @property
     def compilations(self) -> int:
         """Programs compiled since all were; 0 unless something is wrong."""
-        return _compiled - self._compiled_before if self.ready else 0
+        before = self._compiled_before
+        return 0 if before is None else _compiled - before
 
     # ------------------------------------------------------------------- searching
 
@@ -955,8 +1034,10 @@ class Engine:
             raise UserError(f"{request.nbest} translations; want 1 or {beam}, the beam")
         program = beam, _compiled_count(request.nbest, beam, translator.config)
         program = (0, limits.samples) if count else program
-        bucket = bucket_for(len(source.ids))
-        return direction, *program, constrained, bucket
+        key = direction, *program, constrained, bucket_for(len(source.ids))
+        if not self._lane_of[key].sizes:
+            raise self._compiling_error(key)
+        return key
 
     def check_load(self, client: str, count: int, deadline: float) -> None:
         """Refuses new lines that could not be answered in time.
@@ -1009,7 +1090,9 @@ class Engine:
                 chunk = [pairs[row] for row in rows]
                 encoded = translator.reader(1, warn=False).pairs(chunk)
                 texts = [(source, t.best.text) for source, t in chunk]
-                results = self._score_and_align(translator, encoded, texts)
+                results = self._run_now(
+                    direction, self._score_and_align, translator, encoded, texts
+                )
                 for row, result in zip(rows, results, strict=True):
                     details[row] = result
                 yield
@@ -1031,11 +1114,20 @@ class Engine:
         def steps() -> Generator[None, None, list[Aligned]]:
             aligned = []
             for chunk in chunks(pairs, PAIRS):
-                aligned += translator.align_units(chunk)
+                aligned += self._run_now(direction, translator.align_units, chunk)
                 yield
             return aligned
 
         return await self.turns.run(steps(), client, deadline)
+
+    def _run_now(self, direction: str, work: Callable, *arguments: Any) -> list:
+        """Calls what computes details, if their programs are compiled."""
+        if direction not in self._executables:
+            return work(*arguments)
+        try:
+            return self._executables[direction](work, *arguments)
+        except NotCompiledError:
+            raise self._compiling_error((direction, "details")) from None
 
     def _score_and_align(
         self, translator: Translator, pairs: list, texts: list

@@ -157,7 +157,7 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        """True once everything is compiled, and measured."""
+        """True once short lines are answered, and precision is measured."""
         return self.engine.ready and len(self.measured) == len(self.settings.dev)
 
     def report(self, text: str) -> None:

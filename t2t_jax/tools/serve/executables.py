@@ -1,0 +1,167 @@
+"""Compiled programs of a translator, kept in files: a start that finds them is quick.
+
+JAX's own cache is asked with a traced program, and tracing takes longer than loading;
+and JAX keeps what it has traced in memory. Here a file is found by what a program is
+traced from: the model's config, the code, the algorithm, and the shapes of the arrays.
+"""
+
+import contextlib
+import copy
+import functools
+import hashlib
+import pickle
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+import t2t_jax
+from t2t_jax.decoding.inputs import Member
+from t2t_jax.decoding.programs import run_by
+from t2t_jax.io import ideas
+from t2t_jax.io.atomic import (
+    checked_json,
+    read_checked_json,
+    sha256_of,
+    write_atomically,
+)
+from t2t_jax.io.locations import is_local
+from t2t_jax.parallel.machine import describe_machine
+from t2t_jax.parallel.process_setup import claim
+
+FOLDER = "executables"  # in the folder of JAX's own cache
+
+
+class NotCompiledError(Exception):
+    """A program is needed that is still to be compiled."""
+
+
+@functools.cache
+def _environment() -> list:
+    """All that compiled programs depend on besides their model, arrays and options."""
+    digest, package = hashlib.sha256(), Path(t2t_jax.__file__).parent
+    for room in ("model", "search", "decoding", "parallel"):
+        for file in sorted((package / room).rglob("*.py")):
+            digest.update(file.read_bytes())
+    options = {k: repr(v) for k, v in jax.config.values.items() if "cache" not in k}
+    return [describe_machine(), sys.version, options, digest.hexdigest()]
+
+
+def _folder() -> Path | None:
+    """The folder of the files; None if nothing can be kept."""
+    cache = jax.config.jax_compilation_cache_dir
+    if not (cache and jax.config.jax_enable_compilation_cache and is_local(cache)):
+        return None
+    try:
+        claim(folder := Path(cache) / FOLDER)
+    except OSError:
+        return None
+    return folder
+
+
+class Executables:
+    """Calls the programs of a translator, in place of `jax.jit`; as `Once` does.
+
+    Attributes:
+      compiles: a program that is nowhere is compiled; or else it is an error.
+    """
+
+    def __init__(self, members: Sequence[Member], sizes: Sequence[int]):
+        # Definitions by their id, with the number of the first equal one: to hash one
+        # takes a millisecond.
+        self._definitions: dict[int, tuple[Any, int]] = {}
+        for member in members:
+            self._number(member.model.definition)
+        sections = [s for m in members for s in (m.config.model, m.config.decode)]
+        code = ideas.code_of(*(entry for s in sections for entry in s.entries()))
+        facts = [_environment(), [repr(section) for section in sections], code, sizes]
+        self._facts, self.compiles = sha256_of(facts), True
+        self._loaded: dict[tuple, Callable] = {}
+        self._names: set[str] = set()  # of the files that were used
+        self._folder = _folder()
+
+    def compiler(self) -> "Executables":
+        """The same programs, compiled if need be; not kept in memory if in files."""
+        compiler = copy.copy(self)
+        compiler.compiles, compiler._names = True, set()
+        if self._folder:
+            compiler._loaded = {}
+        return compiler
+
+    def __call__(self, program: Callable, *arrays: Any, **options: Any) -> Any:
+        """Calls a function with these programs."""
+        with run_by(self._run):
+            return program(*arrays, **options)
+
+    def _run(self, program: Callable, arrays: tuple, fields: dict[str, Any]) -> Any:
+        leaves, tree = jax.tree.flatten(arrays)
+        numbers = tuple(map(self._number, fields.get("definitions", ())))
+        shapes = tuple(leaf.shape for leaf in leaves)
+        # All have the same mesh.
+        static = (v for k, v in fields.items() if k not in ("definitions", "mesh"))
+        key = program.__name__, tree, shapes, numbers, *static
+        if (executable := self._loaded.get(key)) is None:
+            executable = self._loaded[key] = self._load(program, key, arrays, fields)
+        return executable(*arrays)
+
+    def _number(self, definition: Any) -> int:
+        if (known := self._definitions.get(id(definition))) is None:
+            numbered = [*self._definitions.values()]
+            equal = [n for other, n in numbered if other == definition]
+            number = equal[0] if equal else len({n for _, n in numbered})
+            known = self._definitions[id(definition)] = definition, number
+        return known[1]
+
+    def _load(self, program: Callable, key: tuple, arrays: tuple, fields: dict) -> Any:
+        """A program from its file; or else it is compiled, and kept in one."""
+        types = [str(leaf.dtype) for leaf in jax.tree.leaves(arrays)]
+        name = sha256_of([self._facts, repr(key), types])[:32]
+        file = self._folder and self._folder / f"{name}.program"
+        self._names.add(name)
+        if file and file.exists():
+            try:
+                content = pickle.loads(zlib.decompress(file.read_bytes()))
+                return deserialize_and_load(*content)
+            except Exception:  # cut off, or of another machine after all
+                file.unlink(missing_ok=True)
+        if not self.compiles:
+            raise NotCompiledError("this program is still to be compiled")
+        executable = program.jitted().lower(*arrays, **fields).compile()
+        program.jitted().clear_cache()  # of what was traced
+        if file:
+            content = pickle.dumps(serialize(executable))
+            _write(file, zlib.compress(content, 1))
+        return executable
+
+    # ------------------------------------------------------------ what was found out
+
+    def recall(self, *about: Any) -> bool | None:
+        """What `remember` was told, if the programs of then are still there."""
+        if self._folder is None:
+            return None
+        try:
+            record = read_checked_json(self._record(about))
+        except (OSError, ValueError):
+            return None
+        files = (self._folder / f"{name}.program" for name in record["programs"])
+        return record["result"] if all(file.exists() for file in files) else None
+
+    def remember(self, result: bool, *about: Any) -> None:
+        """Keeps a result that was found out with the programs used so far."""
+        if self._folder:
+            record = {"result": result, "programs": sorted(self._names)}
+            _write(self._record(about), checked_json(record))
+
+    def _record(self, about: tuple) -> Path:
+        name = sha256_of([self._facts, repr(about)])[:32]
+        return self._folder / f"{name}.json"
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Writes a file, if the disk lets it."""
+    with contextlib.suppress(OSError):
+        write_atomically(file, content)

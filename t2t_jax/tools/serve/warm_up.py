@@ -1,0 +1,70 @@
+"""What a server compiles, one after another, while it answers what it can already."""
+
+import contextlib
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+FIRST = 5.0  # seconds that a job is guessed to take, before one has
+
+
+class Job(NamedTuple):
+    """Something to compile.
+
+    Attributes:
+      key: of what needs it; several jobs may have the same.
+    """
+
+    key: tuple
+    name: str
+    work: Callable[[], None]
+
+
+class WarmUp:
+    """Does jobs in their order; what a client waits for comes first.
+
+    One at a time: a compilation fills the cores by itself, and searches go on.
+    """
+
+    def __init__(self, jobs: Sequence[Job], report: Callable[[str], None]):
+        self._jobs, self._report, self._count = [*jobs], report, len(jobs)
+        self._lock, self._began = threading.Lock(), time.monotonic()
+        self._seconds = [FIRST]  # of jobs that took some
+        report(f"compiled 0 of {self._count} searches")
+
+    def run(self, is_enough: Callable[[], bool] = lambda: False) -> None:
+        """Does the jobs that are left, until it is enough."""
+        while self._jobs and not is_enough():
+            job, began = self._jobs[0], time.monotonic()
+            job.work()
+            now = time.monotonic()
+            with self._lock:
+                self._jobs.remove(job)
+            if (seconds := now - began) > 0.2:
+                self._seconds.append(seconds)
+                _return_freed_memory()
+            done = f"compiled {self._count - len(self._jobs)} of {self._count} searches"
+            self._report(f"{done} ({now - self._began:.0f} s): {job.name}")
+
+    def left(self) -> list[str]:
+        """Names of the jobs that are not done."""
+        with self._lock:
+            return [job.name for job in self._jobs]
+
+    def hurry(self, key: tuple) -> tuple[str, float]:
+        """Puts jobs next; returns the name of the first, and seconds to its end."""
+        with self._lock:
+            now, *later = self._jobs or [Job(key, "all", lambda: None)]
+            later.sort(key=lambda job: job.key != key)  # stable
+            self._jobs = [now, *later]
+            job = next((job for job in self._jobs if job.key == key), now)
+            each = sum(self._seconds) / len(self._seconds)
+            return job.name, each * (1 + (job is not now))
+
+
+def _return_freed_memory() -> None:
+    """Gives back what compiling took; `keep_freed_memory` keeps it for steps."""
+    with contextlib.suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
