@@ -128,6 +128,7 @@ def pytest_runtest_makereport(item):
 
 def pytest_collection_finish():
     gc.freeze()  # what is imported by now stays, and is not looked through again
+    gc.set_threshold(20_000, 20, 20)  # tracing makes much that is no garbage
 
 
 # ----------------------------------------------------------------------------- devices
