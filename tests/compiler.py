@@ -47,10 +47,13 @@ def quick_jit(function, **options):
 WHEN = ("steps", "minutes", "log_every", "eval_every", "save_every", "patience")
 
 
+COMPILED = {}  # of all files of tests that share them
+
+
 @contextlib.contextmanager
 def compiled_once():
     """Runs of the same model and training share their compiled functions."""
-    compiled, compile_steps = {}, loop.compile_steps
+    compile_steps = loop.compile_steps
 
     def once(model, config, mesh, bos, frozen):
         fields = dataclasses.asdict(config.train)
@@ -59,9 +62,9 @@ def compiled_once():
         # The loss may be one that a test has put in its place.
         parts = config.model, fields, model.count(), mesh, bos, frozen
         key = repr(parts), losses.projected
-        if key not in compiled:
-            compiled[key] = compile_steps(model, config, mesh, bos, frozen)
-        return compiled[key]
+        if key not in COMPILED:
+            COMPILED[key] = compile_steps(model, config, mesh, bos, frozen)
+        return COMPILED[key]
 
     with mock.patch.object(loop, "compile_steps", once):
         yield

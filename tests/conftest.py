@@ -12,6 +12,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Where Python stores no bytecode (PYTHONDONTWRITEBYTECODE, usual in containers), every
+# command that a test starts would compile JAX again. It is stored outside of all trees.
+if sys.dont_write_bytecode:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ.setdefault(
+        "PYTHONPYCACHEPREFIX", f"{tempfile.gettempdir()}/bytecode-{os.getuid()}"
+    )
+
 import hypothesis
 import hypothesis.configuration
 import jax
@@ -119,6 +128,7 @@ def pytest_runtest_makereport(item):
 
 def pytest_collection_finish():
     gc.freeze()  # what is imported by now stays, and is not looked through again
+    gc.set_threshold(20_000, 20, 20)  # tracing makes much that is no garbage
 
 
 # ----------------------------------------------------------------------------- devices

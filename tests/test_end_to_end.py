@@ -19,7 +19,7 @@ from tests.small_run import (
     logged,
 )
 
-pytestmark = pytest.mark.usefixtures("compiled_once", "users_compiler")
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def test_a_workdir_is_all_there(trained):

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from tests.children import Children
+from t2t_jax import train
 from tests.faults.damage import QUIET, go_on
-from tests.small_run import flags_for, made_once
+from tests.small_run import config_for, made_once
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,9 @@ def workdir(stopped, tmp_path):
 
 @pytest.fixture(scope="session")
 def undisturbed(text, shared):
-    """A run in a process of its own that nothing happened to, and that is quick."""
+    """A run that nothing happened to, and that is quick."""
 
     def run(folder):
-        with Children(folder / "logs") as process:
-            process.start(*flags_for(text, folder / "work", data=QUIET)).ends(0)
+        train(config_for(text, data=QUIET), folder / "work")
 
     return made_once(shared / "undisturbed", run) / "work"

@@ -26,7 +26,7 @@ from t2t_jax.training import loop
 from t2t_jax.training.checkpoint_folders import sealed_steps
 from t2t_jax.workdir import Workdir
 from tests.faults.damage import QUIET
-from tests.small_run import assert_same_run, config_for, files, flags_for
+from tests.small_run import assert_same_run, config_for, files
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -77,18 +77,21 @@ def intact_steps(workdir, kind="state"):
 
 
 def test_a_full_disk_is_told_and_with_room_the_run_goes_on(
-    undisturbed, text, tmp_path, start
+    undisturbed, text, tmp_path, capsys
 ):
     workdir = tmp_path / "disk" / "work"
-    command = flags_for(text, workdir, data=QUIET)
+    config = config_for(text, data=QUIET)
     with small_disk(tmp_path / "disk", "2m") as resize:
-        error, safe = start(1, *command).ends(2).err().splitlines()[-2:]
+        with pytest.raises(SystemExit, match="2"):
+            runner._catch_errors(lambda _: train(config, workdir), [])
+        error, safe = capsys.readouterr().err.splitlines()[-2:]
         assert "error: the checkpoint of step 8 could not be written to " in error
         assert "[Errno 28] it needs 1.5 MB, and " in error
         assert "Earlier checkpoints are intact, the last of step 4" in safe
         assert intact_steps(workdir) == intact_steps(workdir, "parameters") == [4]
         resize("64m")
-        assert "continuing after step 4" in start(1, *command).ends(0).err()
+        train(config, workdir)
+        assert "continuing after step 4" in capsys.readouterr().err
         assert_same_run(undisturbed, workdir)
 
 

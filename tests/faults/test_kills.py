@@ -10,7 +10,7 @@ import pytest
 from t2t_jax import Translator, train
 from tests.faults.damage import QUIET
 from tests.faults.killing import MOMENTS, SAVING, killed_at, runs_in
-from tests.small_run import assert_same_run, config_for, flags_for
+from tests.small_run import assert_same_run, config_for, flags_for, logged
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -35,12 +35,19 @@ def test_a_run_continued_is_one_run(stop, trained, text, tmp_path):
 
 def test_a_kill_leaves_nothing_behind(undisturbed, text, tmp_path, start):
     workdir = tmp_path / "work"
-    command = flags_for(text, workdir, data=QUIET)
     see = MOMENTS["parameters being written"].see
-    killed = start(1, *command).until(lambda: [*see(None, workdir)])
+    killed = start(1, *flags_for(text, workdir, data=QUIET))
+    killed.until(lambda: [*see(None, workdir)])
     killed.send(signal.SIGKILL).ends(-signal.SIGKILL)
-    start(1, *command).ends(0)
-    assert_same_run(undisturbed, workdir)
+    train(config_for(text, data=QUIET), workdir)
+    # The killed process added up its losses in a program of its own.
+    assert_same_run(undisturbed, workdir, "metrics")
+    logs = [logged(folder, "train") for folder in (undisturbed, workdir)]
+    steps, losses = (
+        [[e[name] for e in log] for log in logs] for name in ("step", "loss")
+    )
+    assert steps[0] == steps[1]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 @pytest.mark.slow

@@ -163,6 +163,9 @@ def pairs() -> dict[str, dict]:
         if {factor, factor2} not in APART and _meet(tables, {factor: a, factor2: b})
     }
     rows = covering(tables, missing, lambda case: _meet(tables, case))
+    # A model with defaults only is one of `alone`.
+    alone = {name: values[0] for name, values in tables.items() if name != "kind"}
+    rows = [case for case in rows if not alone.items() <= case.items()]
     return {_named(case): case for case in rows} | OF_HALVES
 
 

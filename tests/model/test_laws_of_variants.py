@@ -8,7 +8,7 @@ from tests.model.cases import alone, halves, pairs
 from tests.model.laws import (
     COMPOSITION,
     LAWS,
-    dropout_is_the_papers,
+    SLOW,
     initial_weights_are_independent,
     laws_of,
     sharded_is_one_device,
@@ -62,7 +62,7 @@ def test_a_variant_obeys(case, law):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", alone())
 def test_a_variant_is_sharded_and_drops_out(case):
-    for law in (sharded_is_one_device, dropout_is_the_papers):
+    for law in SLOW:
         obeys(case, law, "alone")
 
 
