@@ -31,6 +31,8 @@ from t2t_jax.sections import (
 # Types of the weights of a model that only decodes. They are chosen when it is loaded,
 # not in its config: any workdir can be loaded either way.
 WEIGHTS = ("float32", "int8")
+# What computes then, likewise.
+ENGINES = ("jax", "ctranslate2", "auto")
 
 
 @dataclasses.dataclass(frozen=True)

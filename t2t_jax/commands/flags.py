@@ -12,7 +12,7 @@ from ml_collections import config_flags
 
 from t2t_jax import config as fields
 from t2t_jax.commands.config_files import shipped_names
-from t2t_jax.config import WEIGHTS, Config, SearchOptions
+from t2t_jax.config import ENGINES, WEIGHTS, Config, SearchOptions
 from t2t_jax.data.corpus import Corpus, check_files, open_specs
 from t2t_jax.decoding.search_options import (
     PreservingOptions,
@@ -95,6 +95,19 @@ def define_weights_flag() -> None:
         WEIGHTS,
         "Type of the weights: int8 rounds them, and activations where they meet them, "
         "so that weights take a quarter of the memory. Translations may differ.",
+    )
+
+
+def define_engine_flag() -> None:
+    """Defines --engine, as `Translator.load` takes it."""
+    flags.DEFINE_enum(
+        "engine",
+        None,
+        ENGINES,
+        "What computes: jax, for the same bits whatever is translated beside a line, "
+        "on any device; ctranslate2, the quicker one for small models on a CPU (the "
+        "workdir is exported once and compared); auto: the one that is quicker when "
+        "both are tried. By default jax for a workdir, ctranslate2 for an export.",
     )
 
 
@@ -249,7 +262,8 @@ def load_translator(args: flags.FlagValues) -> "Translator":
 
     gc.enable()
     gc.freeze()
-    return Translator.load(workdirs_of(args), args.checkpoint, args.dtype, args.weights)
+    places, engine = workdirs_of(args), getattr(args, "engine", None)
+    return Translator.load(places, args.checkpoint, args.dtype, args.weights, engine)
 
 
 def help_text(name: str, introduction: str, defined: list[str]) -> str:

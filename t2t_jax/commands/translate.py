@@ -28,6 +28,7 @@ from t2t_jax.commands.flags import (
     chosen_task,
     define_choice_flag,
     define_constraint_flags,
+    define_engine_flag,
     define_search_flags,
     define_task_flag,
     define_weights_flag,
@@ -68,6 +69,7 @@ CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not gi
 def define_flags():
     define_workdir_flags(ENSEMBLE, required=False)
     define_weights_flag()
+    define_engine_flag()
     define_task_flag()
     define_search_flags()
     define_choice_flag()

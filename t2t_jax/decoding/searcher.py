@@ -16,7 +16,7 @@ from etils import epath
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
-from t2t_jax.config import WEIGHTS, Config, DecodeConfig, TaskConfig
+from t2t_jax.config import ENGINES, WEIGHTS, Config, DecodeConfig, TaskConfig
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding import alignment, scoring
 from t2t_jax.decoding.batch_decoding import (
@@ -97,12 +97,14 @@ class Searcher:
         checkpoint: str | int | None = None,
         dtype: str | None = None,
         weights: str = "float32",
+        engine: str | None = None,
     ) -> Self:
         """Loads a workdir for translation; executes no code from it.
 
         Args:
-          workdir: a folder, or gs://BUCKET/FOLDER. A list of them is an ensemble, which
-            predicts with the mean of the members' probabilities.
+          workdir: a folder, or gs://BUCKET/FOLDER, or the folder of an export for
+            CTranslate2. A list of them is an ensemble, which predicts with the mean of
+            the members' probabilities.
           checkpoint: `average` (of the last `config.decode.average` checkpoints,
             section 6.1), `average:N` (of the last N), `last`, `best` (highest dev BLEU
             of all evaluations), `best:N` (the average of the N best), a step, or steps
@@ -112,6 +114,8 @@ class Searcher:
           dtype: of activations, `float32` or `bfloat16`; as in training if None.
           weights: `float32`, or `int8`: weights are rounded once, and activations in
             each product with them, to a quarter of the memory (`model/products.py`).
+          engine: `jax`, `ctranslate2` (a workdir is exported, once), or `auto`, the
+            quicker one; None: what the folder is for.
 
         Raises:
           UserError: not a workdir; no such checkpoint; too few intact ones; or members
@@ -123,7 +127,12 @@ class Searcher:
 
         if weights not in WEIGHTS:
             raise UserError(f"weights={weights!r}{did_you_mean(weights, WEIGHTS)}")
+        if engine not in (None, *ENGINES):
+            raise UserError(f"engine={engine!r}{did_you_mean(engine, ENGINES)}")
         set_up_process()
+        if engine not in (None, JAX):
+            load = at_address("tools.bridges.kept.load")
+            return load(workdir, checkpoint, dtype, weights, engine)
         if isinstance(workdir, list | tuple):
             if not workdir:
                 raise UserError("no workdir is given; want at least one")
@@ -131,6 +140,11 @@ class Searcher:
                 [cls.load(w, checkpoint, dtype, weights) for w in workdir]
             )
         workdir = Workdir.open(workdir)
+        if workdir.export and engine:
+            raise UserError(
+                f"engine={engine}: {workdir.export} is an export for CTranslate2; give "
+                "the workdir that it was made from"
+            )
         if workdir.export:
             load = at_address("extensions.decoding.exported.load")
             return load(workdir, checkpoint, dtype, weights)

@@ -32,6 +32,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from t2t_jax import __version__
+from t2t_jax.decoding.search_options import DEFAULTS
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.interruption import REPEAT
 from t2t_jax.io.messages import say
@@ -396,6 +397,7 @@ async def serve(
     proxies: str | None = None,
     read_again: Callable[[Settings], Settings] = lambda settings: settings,
     reload_requested: Sequence[int] = (),
+    afterwards: Callable[[Callable[[str, str], Any]], None] = lambda translate: None,
 ) -> None:
     """Serves until SIGTERM or SIGINT; answers all that is accepted by then.
 
@@ -407,6 +409,8 @@ async def serve(
       proxies: addresses whose `X-Forwarded-For` names the client.
       read_again: called in a thread before `reload`; makes the settings from now on.
       reload_requested: not empty if SIGHUP has come before.
+      afterwards: called in a thread when everything is compiled, with a function that
+        translates a line in a direction.
 
     Raises:
       what the engine's warm-up raises.
@@ -434,9 +438,20 @@ async def serve(
         await asyncio.to_thread(work, *arguments)
         await service.measure()
 
+    def translate(direction: str, line: str) -> Any:
+        deadline = time.monotonic() + service.settings.seconds
+        request = direction, [line], [DEFAULTS]
+        work = service.engine.translate(*request, client="", deadline=deadline)
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    def compile_rest() -> None:
+        service.engine.compile_rest()
+        if not service.stopping:
+            afterwards(translate)
+
     async def warm_up() -> None:
         await asyncio.to_thread(service.engine.warm_up, service.report)
-        compiling.append(loop.run_in_executor(None, service.engine.compile_rest))
+        compiling.append(loop.run_in_executor(None, compile_rest))
         compiling[0].add_done_callback(
             lambda future: future.exception() and stop(signal.SIGTERM)
         )

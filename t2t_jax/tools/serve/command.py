@@ -14,7 +14,8 @@ import math
 import re
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -23,6 +24,7 @@ from t2t_jax.commands.flags import (
     ENSEMBLE,
     SAMPLING,
     SEARCH,
+    define_engine_flag,
     define_search_flags,
     define_weights_flag,
     define_workdir_flags,
@@ -33,7 +35,7 @@ from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.locations import split_names
 from t2t_jax.io.messages import say
-from t2t_jax.sections import checked_options
+from t2t_jax.sections import at_address, checked_options
 from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
 from t2t_jax.workdir import Workdir
 
@@ -49,6 +51,7 @@ EXTRA = 1 << 12  # the longest --extra_length: searches and scores have such row
 def define_flags():
     define_workdir_flags(ENSEMBLE, required=False)
     define_weights_flag()
+    define_engine_flag()
     string, integer = flags.DEFINE_string, flags.DEFINE_integer
     several = flags.DEFINE_multi_string
     several(
@@ -149,7 +152,10 @@ def main(_):
 
     def load(name: str) -> "Translator":
         places = models[name] if len(models[name]) > 1 else models[name][0]
-        translator = Translator.load(places, args.checkpoint, args.dtype, args.weights)
+        weights, engine = args.weights, args.engine
+        translator = Translator.load(
+            places, args.checkpoint, args.dtype, weights, engine
+        )
         say(f"{name}: {translator!r}")
         longer = search.get("extra_length")
         return translator if longer is None else translator.with_extra_length(longer)
@@ -171,6 +177,13 @@ def main(_):
                 settings = dataclasses.replace(settings, terms=terms)
         return settings
 
+    def compare_engines(translate: Callable) -> None:
+        for name, direction in engine.directions.items():
+            compare = at_address("tools.bridges.kept.other_engine")
+            with _or_say(f"{name}: engines are not compared"):
+                if line := compare(direction.translator, partial(translate, name)):
+                    say(f"{name}: {line}")
+
     limits = Limits(
         beams=beams,
         longest=args.longest,
@@ -184,7 +197,8 @@ def main(_):
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
     app = application(engine, settings)
-    asyncio.run(serve(app, listener, reload, args.proxies, read_again, hangups))
+    files = reload, args.proxies, read_again, hangups
+    asyncio.run(serve(app, listener, *files, compare_engines))
 
 
 @contextlib.contextmanager
