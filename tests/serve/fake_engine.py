@@ -46,6 +46,7 @@ class FakeEngine:
       cancelled: lines whose task was cancelled.
       wait: lines wait until it is set, or the deadline is over.
       raises: what `translate` raises.
+      resting: the rest is compiled when it is set.
     """
 
     limits, turns, translator = Limits(beams=(4, 1)), Turns(), TRANSLATOR
@@ -58,7 +59,8 @@ class FakeEngine:
         self.ready, self.compilations = ready, 0
         self.calls, self.cancelled, self.closed, self.reloaded = [], [], False, []
         self.raises = None
-        self.wait, self.warming = asyncio.Event(), None
+        self.wait, self.warming, self.resting = asyncio.Event(), None, None
+        self.compiling = ["en-de: details"]
         self.wait.set()
         self._queued = 0
 
@@ -68,6 +70,11 @@ class FakeEngine:
             self.warming.wait()
         report("en-de: 2 of 2 programs")
         self.ready = True
+
+    def compile_rest(self):
+        if self.resting:
+            self.resting.wait()
+        self.compiling = []
 
     def rows(self):
         return 3, 16_000_001

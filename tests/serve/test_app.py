@@ -12,7 +12,11 @@ from t2t_jax.decoding.results import Hypothesis, Translation
 from t2t_jax.decoding.search_options import SearchRequest
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve import service
-from t2t_jax.tools.serve.engine import OverloadedError, StoppingError
+from t2t_jax.tools.serve.engine import (
+    CompilingError,
+    OverloadedError,
+    StoppingError,
+)
 from t2t_jax.tools.serve.fields import Field
 from t2t_jax.tools.serve.settings import Settings, read_keys
 from tests.serve.fake_engine import FakeEngine
@@ -490,11 +494,17 @@ def test_nothing_is_translated_before_all_is_compiled(client):
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert (c.get("/health").status_code, c.get("/ready").status_code) == (200, 503)
     engine.warm_up(c.app.state.service.report)
-    assert c.get("/ready").json()["compiled"][0] == "en-de: 1 of 2 programs"
+    listed = c.get("/ready").json()
+    assert listed["compiled"][0] == "en-de: 1 of 2 programs"
+    assert listed["compiling"] == ["en-de: details"]
     assert (c.get("/ready").status_code, post(c, lines=["a"]).status_code) == (200, 200)
+    engine.raises = CompilingError("up to 64 tokens", 6.2)
+    answer = post(c, lines=["a"])
+    assert (*error_of(answer), answer.headers["Retry-After"]) == (503, "compiling", "7")
+    assert "up to 64 tokens" in answer.text
     c.app.state.service.stopping = True
     assert (c.get("/ready").status_code, post(c, lines=["a"]).status_code) == (503, 503)
-    assert not engine.calls[1:]
+    assert not engine.calls[2:]
 
 
 def test_every_answer_has_an_id_and_a_clients_own_if_it_is_harmless(client):

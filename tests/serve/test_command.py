@@ -182,6 +182,10 @@ def test_a_server_that_cannot_compile_ends_with_the_error():
     with pytest.raises(UserError, match="out of memory"):
         run(application(engine, Settings(), FakeGuesser()))
     assert engine.closed
+    later = FakeEngine(ready=False)
+    later.compile_rest = lambda: (_ for _ in ()).throw(UserError("out of memory"))
+    with pytest.raises(UserError, match="out of memory"):
+        run(application(later, Settings(), FakeGuesser()))
 
 
 STUCK = """
@@ -196,8 +200,10 @@ async def translate(*_, **__):
     print("stuck", flush=True)
     await asyncio.to_thread(forever.wait)
 engine.translate = translate
-if not engine.ready:
+if sys.argv[1] == "compiles":
     engine.warming = forever
+if sys.argv[1] == "compiles the rest":
+    engine.resting = forever
 listener = listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
 app = application(engine, Settings(), FakeGuesser())
@@ -238,12 +244,16 @@ def test_a_second_signal_ends_a_server_whose_thread_is_stuck(number):
         thread.join()
 
 
-def test_a_signal_ends_a_server_that_compiles():
-    with stuck("compiles") as process:
-        assert "1 of 2 programs" in process.stderr.readline()
+@pytest.mark.parametrize(
+    ("what", "line"), [("compiles", "1 of 2"), ("compiles the rest", "ready\n")]
+)
+def test_a_signal_ends_a_server_that_compiles(what, line):
+    with stuck(what) as process:
+        while line not in process.stderr.readline():
+            assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-        assert process.stderr.read() == "stopped before it was ready\n"
+        assert process.stderr.read() == "stopped while it compiled\n"
 
 
 async def while_served(clients, engine=None, reload=lambda: None):

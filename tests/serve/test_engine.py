@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 from hypothesis import strategies
+from jax.experimental.compilation_cache import compilation_cache
 from starlette.testclient import TestClient
 
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
@@ -23,11 +24,13 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.app import application
 from t2t_jax.tools.serve.engine import (
+    CompilingError,
     Engine,
     LateError,
     Limits,
     OverloadedError,
     StoppingError,
+    _Lane,
 )
 from t2t_jax.tools.serve.fair_queue import FairQueue
 from t2t_jax.tools.serve.settings import Settings
@@ -54,9 +57,12 @@ def engine():
     engine = Engine({"en-de": translator(1)}, LIMITS)
     progress: list[str] = []
     engine.warm_up(progress.append)
-    count = len(engine._lanes)
-    assert progress[0] == f"compiled 0 of {count} searches"
-    assert progress[-1].startswith(f"compiled {count} of {count} searches (")
+    count = len(engine.compiling) + 1
+    assert progress[0] == f"compiled 0 of {count} programs"
+    assert progress[1].startswith(f"compiled 1 of {count} programs (")
+    engine.compile_rest()
+    assert progress[-1].startswith(f"compiled {count} of {count} programs (")
+    assert engine.compiling == []
     yield engine
     asyncio.run(engine.close())
     assert not engine.queued()
@@ -201,13 +207,72 @@ def test_few_lines_are_searched_in_few_rows(engine, monkeypatch):
     assert begun == [2, 4]
 
 
-def test_rows_that_change_a_bit_are_not_used(monkeypatch):
+@pytest.fixture
+def kept_programs(tmp_path):
+    """A folder of compiled programs of its own."""
+    names = "jax_compilation_cache_dir", "jax_enable_compilation_cache"
+    before = [getattr(jax.config, name) for name in names]
+    for name, value in zip(names, (str(tmp_path), False), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield tmp_path / "executables"
+    for name, value in zip(names, before, strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_rows_that_change_a_bit_are_not_used(kept_programs, monkeypatch):
     tried = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
     (lane,) = tried._lanes
     scores = {8: 0.1, 4: 0.1, 2: 0.1 + 1e-9}
     monkeypatch.setattr(lane, "_try", lambda rows: {0: (np.array(scores[rows]),)})
-    lane.compile()
+    for rows in (8, 4, 2):
+        lane.compile(rows)
     assert lane.sizes == [4, 8]
+
+
+def test_short_lines_come_first_and_a_second_start_compiles_nothing(
+    kept_programs, monkeypatch
+):
+    limits = Limits((BEAM,), 64, phrases=1)
+    first = Engine({"en-de": translator(1)}, limits)
+    first.warm_up()
+    pair = "the cat", alone("the cat", SearchRequest())
+
+    async def refused(engine):
+        assert await ask(engine, [pair[0]]) == [pair[1]]
+        with pytest.raises(CompilingError, match="up to 64 tokens.*retry") as error:
+            await ask(engine, [pair[0], "the cat sees " * 15])
+        assert error.value.retry_after > 0
+        # It is the next after what is being compiled.
+        assert "up to 64 tokens, 8 lines" in engine.compiling[1]
+        with pytest.raises(CompilingError, match="with constraints"):
+            await ask(engine, [pair[0]], [SearchRequest(must=("a",))])
+        with pytest.raises(CompilingError, match="details"):
+            await engine.details(
+                "en-de", [pair], client="a", deadline=time.monotonic() + 60
+            )
+        await engine.close()
+
+    asyncio.run(refused(first))
+    # What another process has found out is not tried again.
+    monkeypatch.setattr(_Lane, "_try", None)
+    second = Engine({"en-de": translator(1)}, limits)
+    second.warm_up()
+    asyncio.run(refused(second))
+    # But for a program that was damaged, or another one.
+    names = {file.name for file in kept_programs.glob("*.program")}
+    for file in kept_programs.glob("*.program"):
+        file.write_bytes(file.read_bytes()[:-9])
+    third = Engine({"en-de": translator(1)}, limits)
+    third.warm_up()
+    assert asyncio.run(ask(third, [pair[0]])) == [pair[1]]
+    asyncio.run(third.close())
+    assert {file.name for file in kept_programs.glob("*.program")} == names
+    with pytest.raises(TypeError, match="not callable"):
+        Engine(
+            {"en-de": translator(1)}, dataclasses.replace(limits, beams=(2,))
+        ).warm_up()
 
 
 REFUSED = {
@@ -360,6 +425,7 @@ def test_new_parameters_are_for_lines_that_come_later():
     engine = Engine({"en-de": translator(1)}, Limits((BEAM,), 32, phrases=0))
     new_translator = translator(2)  # making it compiles something
     engine.warm_up()
+    engine.compile_rest()
 
     async def before_and_after():
         first = asyncio.ensure_future(ask(engine, ["the cat sees"] * 40))
@@ -450,6 +516,7 @@ def test_answers_do_not_depend_on_the_number_of_devices(eight_devices):
     )
     engine = Engine({"en-de": several}, LIMITS)
     engine.warm_up()
+    engine.compile_rest()
     rng = random.Random(2)
     pairs = [drawn(rng) for _ in range(24)]
 

@@ -39,7 +39,6 @@ class Guesser:
 
     def __init__(self, codes: Iterable[str]):
         self.codes = [*dict.fromkeys(codes)]
-        _identifier()  # now, not with the first text
 
     def guess(self, text: str) -> Guess:
         """Compares the languages with each other and with the likeliest other one.
@@ -79,7 +78,7 @@ def probabilities(text: str) -> dict[str, float]:
 
 @functools.cache
 def _identifier():
-    # Reading its model takes half a second and 75 MB.
+    # With the first text: reading its model takes half a second and 75 MB.
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -142,6 +142,8 @@ def main(_):
     listener = listen(args.host, args.port)
     hangups: list[int] = []  # to reload; it waits until there is something
     signal.signal(signal.SIGHUP, lambda number, _: hangups.append(number))
+    import jax
+
     from t2t_jax.decoding.translator import Translator
     from t2t_jax.parallel.process_setup import set_up_process
     from t2t_jax.tools.serve.app import application, serve
@@ -149,6 +151,7 @@ def main(_):
 
     # Before threads read parameters: those that run already keep arenas of their own.
     set_up_process()
+    jax.config.update("jax_enable_compilation_cache", False)  # see executables.py
 
     def load(name: str) -> "Translator":
         places = models[name] if len(models[name]) > 1 else models[name][0]

@@ -66,7 +66,7 @@ from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.executables import Executables, NotCompiledError
 from t2t_jax.tools.serve.fair_queue import FairQueue
 from t2t_jax.tools.serve.turns import QUICK, LateError, Turns
-from t2t_jax.tools.serve.warm_up import Job, WarmUp
+from t2t_jax.tools.serve.warm_up import Job, WarmUp, let_searches_go_first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,9 +221,9 @@ class _Lane(Bucket):
         bucket: int,
         decode: DecodeConfig,
         vocabulary: Vocabulary,
-        table: SharedTable | None,
         lock: threading.Lock,
         executables: Executables,
+        table: SharedTable | None,
     ):
         super().__init__(search, longest_output(bucket, decode), [], executables, table)
         self.vocabulary = vocabulary
@@ -397,15 +397,8 @@ class _Lane(Bucket):
     def renewed(self, translator: Translator) -> "_Lane":
         """An empty lane with the parameters of another translator, and its programs."""
         search = self.search._replace(parameters=translator.search_parameters)
-        lane = _Lane(
-            search,
-            self.bucket,
-            self.decode,
-            self.vocabulary,
-            self.table,
-            self.lock,
-            self.once,
-        )
+        shared = self.decode, self.vocabulary, self.lock, self.once, self.table
+        lane = _Lane(search, self.bucket, *shared)
         lane.sizes = self.sizes  # the same list: compiling may still add to it
         return lane
 
@@ -614,6 +607,7 @@ class Engine:
         )
         executables = Executables(translator.members, vocabulary.sizes)
         self._executables[name] = executables
+        shared = config.decode, vocabulary, self._lock, executables
         last = bucket_for(limits.longest)
         buckets = [1 << n for n in range(SHORTEST.bit_length() - 1, last.bit_length())]
         searches = {
@@ -627,15 +621,7 @@ class Engine:
             searches[0, count] = translator.sampling(count, limits.sampling)
         for (program, search), bucket in itertools.product(searches.items(), buckets):
             for rules in (None, table) if limits.phrases else (None,):
-                lane = _Lane(
-                    search,
-                    bucket,
-                    config.decode,
-                    vocabulary,
-                    rules,
-                    self._lock,
-                    executables,
-                )
+                lane = _Lane(search, bucket, *shared, rules)
                 self._lanes.append(lane)
                 self._lane_of[name, *program, rules is not None, bucket] = lane
 
@@ -643,7 +629,7 @@ class Engine:
         """Raises UserError if parameters and batches do not fit into a device."""
         batch_bytes = parameters = 0.0
         lanes = [lane for lane in self._lanes if lane.compiles]
-        for lane in lanes:
+        for lane in lanes[:: 1 + bool(self.limits.phrases)]:  # one of each shape
             a, b = lane.search.memory(lane.rows, lane.bucket, lane.max_length)
             n = lane.search.algorithm.rows
             batch_bytes = max(batch_bytes, a * n + b * n**2)
@@ -687,9 +673,8 @@ class Engine:
 
     def compile_rest(self) -> None:
         """Compiles all that `warm_up` has left, while lines are answered; blocks."""
+        let_searches_go_first()
         self._warm_up.run()
-        for executables in self._executables.values():
-            executables.compiles = True  # of files that were deleted meanwhile
         _freeze_live_objects()
         self._compiled_before = _compiled
 
@@ -1121,11 +1106,13 @@ class Engine:
         return await self.turns.run(steps(), client, deadline)
 
     def _run_now(self, direction: str, work: Callable, *arguments: Any) -> list:
-        """Calls what computes details, if their programs are compiled."""
+        """Calls what computes details, unless it has to wait for a program."""
         if direction not in self._executables:
             return work(*arguments)
+        executables = self._executables[direction]
+        call = executables.call_compiled if self.compiling else executables
         try:
-            return self._executables[direction](work, *arguments)
+            return call(work, *arguments)
         except NotCompiledError:
             raise self._compiling_error((direction, "details")) from None
 

@@ -3,6 +3,7 @@
 JAX's own cache is asked with a traced program, and tracing takes longer than loading;
 and JAX keeps what it has traced in memory. Here a file is found by what a program is
 traced from: the model's config, the code, the algorithm, and the shapes of the arrays.
+XLA cannot write a program that it has read, so `serve` turns JAX's own cache off.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import pickle
 import sys
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def _environment() -> list:
 def _folder() -> Path | None:
     """The folder of the files; None if nothing can be kept."""
     cache = jax.config.jax_compilation_cache_dir
-    if not (cache and jax.config.jax_enable_compilation_cache and is_local(cache)):
+    if not (cache and is_local(cache)):
         return None
     try:
         claim(folder := Path(cache) / FOLDER)
@@ -64,11 +66,7 @@ def _folder() -> Path | None:
 
 
 class Executables:
-    """Calls the programs of a translator, in place of `jax.jit`; as `Once` does.
-
-    Attributes:
-      compiles: a program that is nowhere is compiled; or else it is an error.
-    """
+    """Calls the programs of a translator, in place of `jax.jit`; as `Once` does."""
 
     def __init__(self, members: Sequence[Member], sizes: Sequence[int]):
         # Definitions by their id, with the number of the first equal one: to hash one
@@ -78,26 +76,36 @@ class Executables:
             self._number(member.model.definition)
         sections = [s for m in members for s in (m.config.model, m.config.decode)]
         code = ideas.code_of(*(entry for s in sections for entry in s.entries()))
-        facts = [_environment(), [repr(section) for section in sections], code, sizes]
-        self._facts, self.compiles = sha256_of(facts), True
+        self._devices = [*members[0].mesh.devices.flat]
+        names = [repr(part) for part in (*sections, *self._devices)]
+        facts = [_environment(), names, code, sizes]
+        self._facts = sha256_of(facts)
         self._loaded: dict[tuple, Callable] = {}
+        self._kept = self._loaded  # those that cannot be loaded again
         self._names: set[str] = set()  # of the files that were used
         self._folder = _folder()
 
     def compiler(self) -> "Executables":
-        """The same programs, compiled if need be; not kept in memory if in files."""
+        """The same programs, which it does not keep in memory if they are in files."""
         compiler = copy.copy(self)
-        compiler.compiles, compiler._names = True, set()
+        compiler._names = set()
         if self._folder:
             compiler._loaded = {}
         return compiler
 
     def __call__(self, program: Callable, *arrays: Any, **options: Any) -> Any:
-        """Calls a function with these programs."""
+        """Calls a function with these programs; compiles those that are missing."""
         with run_by(self._run):
             return program(*arrays, **options)
 
-    def _run(self, program: Callable, arrays: tuple, fields: dict[str, Any]) -> Any:
+    def call_compiled(self, function: Callable, *arguments: Any) -> Any:
+        """Calls a function; raises NotCompiledError if a program is missing."""
+        with run_by(partial(self._run, compiles=False)):
+            return function(*arguments)
+
+    def _run(
+        self, program: Callable, arrays: tuple, fields: dict, compiles: bool = True
+    ) -> Any:
         leaves, tree = jax.tree.flatten(arrays)
         numbers = tuple(map(self._number, fields.get("definitions", ())))
         shapes = tuple(leaf.shape for leaf in leaves)
@@ -105,7 +113,8 @@ class Executables:
         static = (v for k, v in fields.items() if k not in ("definitions", "mesh"))
         key = program.__name__, tree, shapes, numbers, *static
         if (executable := self._loaded.get(key)) is None:
-            executable = self._loaded[key] = self._load(program, key, arrays, fields)
+            executable = self._load(program, key, arrays, fields, compiles)
+            self._loaded[key] = executable
         return executable(*arrays)
 
     def _number(self, definition: Any) -> int:
@@ -116,7 +125,9 @@ class Executables:
             known = self._definitions[id(definition)] = definition, number
         return known[1]
 
-    def _load(self, program: Callable, key: tuple, arrays: tuple, fields: dict) -> Any:
+    def _load(
+        self, program: Callable, key: tuple, arrays: tuple, fields: dict, compiles: bool
+    ) -> Any:
         """A program from its file; or else it is compiled, and kept in one."""
         types = [str(leaf.dtype) for leaf in jax.tree.leaves(arrays)]
         name = sha256_of([self._facts, repr(key), types])[:32]
@@ -125,16 +136,19 @@ class Executables:
         if file and file.exists():
             try:
                 content = pickle.loads(zlib.decompress(file.read_bytes()))
-                return deserialize_and_load(*content)
+                return deserialize_and_load(*content, execution_devices=self._devices)
             except Exception:  # cut off, or of another machine after all
                 file.unlink(missing_ok=True)
-        if not self.compiles:
+        if not compiles:
             raise NotCompiledError("this program is still to be compiled")
         executable = program.jitted().lower(*arrays, **fields).compile()
         program.jitted().clear_cache()  # of what was traced
-        if file:
+        try:
             content = pickle.dumps(serialize(executable))
-            _write(file, zlib.compress(content, 1))
+        except Exception:  # it was read from JAX's cache, or on such a device never
+            file = None
+        if not (file and _write(file, zlib.compress(content, 1))):
+            self._kept[key] = executable
         return executable
 
     # ------------------------------------------------------------ what was found out
@@ -161,7 +175,8 @@ class Executables:
         return self._folder / f"{name}.json"
 
 
-def _write(file: Path, content: bytes) -> None:
-    """Writes a file, if the disk lets it."""
+def _write(file: Path, content: bytes) -> bool:
+    """Writes a file; returns False if the disk does not let it."""
     with contextlib.suppress(OSError):
         write_atomically(file, content)
+    return file.exists()

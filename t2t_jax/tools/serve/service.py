@@ -319,7 +319,9 @@ class Call:
     async def answer(self, body: bytes) -> Any:
         """Reads and checks the fields; returns what the row answers."""
         query = self.request.scope["query_string"]
-        self._quick = len(body) + len(query) <= QUICK
+        # The parser of multipart forms wants an event loop of its own.
+        form = "multipart" in self.request.headers.get("content-type", "").lower()
+        self._quick = len(body) + len(query) <= QUICK and not form
         if body or query:
             [self.given] = await self.turn(steps(partial(parse, self.request), [body]))
         if self._wants_key and not self._header_key():

@@ -2,11 +2,14 @@
 
 import contextlib
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+NICE = 15  # of compiling, next to searches
 FIRST = 5.0  # seconds that a job is guessed to take, before one has
 
 
@@ -32,7 +35,7 @@ class WarmUp:
         self._jobs, self._report, self._count = [*jobs], report, len(jobs)
         self._lock, self._began = threading.Lock(), time.monotonic()
         self._seconds = [FIRST]  # of jobs that took some
-        report(f"compiled 0 of {self._count} searches")
+        report(f"compiled 0 of {self._count} programs")
 
     def run(self, is_enough: Callable[[], bool] = lambda: False) -> None:
         """Does the jobs that are left, until it is enough."""
@@ -45,7 +48,7 @@ class WarmUp:
             if (seconds := now - began) > 0.2:
                 self._seconds.append(seconds)
                 _return_freed_memory()
-            done = f"compiled {self._count - len(self._jobs)} of {self._count} searches"
+            done = f"compiled {self._count - len(self._jobs)} of {self._count} programs"
             self._report(f"{done} ({now - self._began:.0f} s): {job.name}")
 
     def left(self) -> list[str]:
@@ -68,3 +71,16 @@ def _return_freed_memory() -> None:
     """Gives back what compiling took; `keep_freed_memory` keeps it for steps."""
     with contextlib.suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def let_searches_go_first() -> None:
+    """Lowers the priority of the threads in which XLA compiles, on Linux.
+
+    Not of Python's threads: one that waits for a core may hold the interpreter's lock.
+    Those that share the work of a search are named after Eigen, the others all alike.
+    """
+    ours = {str(thread.native_id) for thread in threading.enumerate()}
+    for thread in Path("/proc/self/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if thread.name not in ours and "Eigen" not in (thread / "comm").read_text():
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), NICE)
