@@ -4,7 +4,7 @@ JAX's own cache is asked with a traced program, and tracing takes longer than lo
 and JAX keeps what it has traced in memory. Here a file is found by what a program is
 traced from: the model's config, the code, the algorithm, and the shapes of the arrays.
 XLA cannot write a program that it has read, so there are files only with JAX's own
-cache turned off, as `serve` does.
+cache turned off, as `serve` does on a CPU.
 """
 
 import contextlib
