@@ -280,7 +280,7 @@ async def metrics(call: Call) -> Response:
         "rows_used_total": ("counter", "Rows of batches that had a line.", used),
         "rows_computed_total": ("counter", "Rows of batches, by stride.", computed),
         "compilations_since_ready": ("gauge", "Should be 0.", engine.compilations),
-        "ready": ("gauge", "1 once all is compiled.", service.ready),
+        "ready": ("gauge", "1 once short lines are answered.", service.ready),
     }
     kind = "text/plain; version=0.0.4"
     return PlainTextResponse(service.metrics.text(values), media_type=kind)
@@ -318,7 +318,7 @@ ENDPOINTS = (
         "/v1/directions", GET, "Directions, limits", directions, error, keyless=True
     ),
     Endpoint("/health", GET, "The process lives", health, error, keyless=True),
-    Endpoint("/ready", GET, "All is compiled", ready, error, keyless=True),
+    Endpoint("/ready", GET, "Lines are answered", ready, error, keyless=True),
     Endpoint("/metrics", GET, "Metrics for Prometheus", metrics, error, keyless=True),
     Endpoint("/", GET, "A page to translate on", page, error, keyless=True),
 )

@@ -151,7 +151,8 @@ def main(_):
 
     # Before threads read parameters: those that run already keep arenas of their own.
     set_up_process()
-    jax.config.update("jax_enable_compilation_cache", False)  # see executables.py
+    if jax.default_backend() == "cpu":  # elsewhere it keeps the choices of kernels
+        jax.config.update("jax_enable_compilation_cache", False)  # see executables.py
 
     def load(name: str) -> "Translator":
         places = models[name] if len(models[name]) > 1 else models[name][0]

@@ -66,7 +66,12 @@ from t2t_jax.text.units import Aligned
 from t2t_jax.tools.serve.executables import Executables, NotCompiledError
 from t2t_jax.tools.serve.fair_queue import FairQueue
 from t2t_jax.tools.serve.turns import QUICK, LateError, Turns
-from t2t_jax.tools.serve.warm_up import Job, WarmUp, let_searches_go_first
+from t2t_jax.tools.serve.warm_up import (
+    Job,
+    WarmUp,
+    let_searches_go_first,
+    return_freed_memory,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -673,9 +678,13 @@ class Engine:
 
     def compile_rest(self) -> None:
         """Compiles all that `warm_up` has left, while lines are answered; blocks."""
+        compiled_before = _compiled
         let_searches_go_first()
         self._warm_up.run()
+        if _compiled > compiled_before:
+            jax.clear_caches()  # of what was traced
         _freeze_live_objects()
+        return_freed_memory()
         self._compiled_before = _compiled
 
     def _first_lanes(self) -> list[_Lane]:

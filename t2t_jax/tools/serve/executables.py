@@ -3,7 +3,8 @@
 JAX's own cache is asked with a traced program, and tracing takes longer than loading;
 and JAX keeps what it has traced in memory. Here a file is found by what a program is
 traced from: the model's config, the code, the algorithm, and the shapes of the arrays.
-XLA cannot write a program that it has read, so `serve` turns JAX's own cache off.
+XLA cannot write a program that it has read, so there are files only with JAX's own
+cache turned off, as `serve` does on a CPU.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ def _environment() -> list:
 def _folder() -> Path | None:
     """The folder of the files; None if nothing can be kept."""
     cache = jax.config.jax_compilation_cache_dir
-    if not (cache and is_local(cache)):
+    if not cache or jax.config.jax_enable_compilation_cache or not is_local(cache):
         return None
     try:
         claim(folder := Path(cache) / FOLDER)
@@ -145,7 +146,7 @@ class Executables:
         program.jitted().clear_cache()  # of what was traced
         try:
             content = pickle.dumps(serialize(executable))
-        except Exception:  # it was read from JAX's cache, or on such a device never
+        except Exception:  # jaxlib cannot write those of this device
             file = None
         if not (file and _write(file, zlib.compress(content, 1))):
             self._kept[key] = executable

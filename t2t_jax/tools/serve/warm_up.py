@@ -47,7 +47,7 @@ class WarmUp:
                 self._jobs.remove(job)
             if (seconds := now - began) > 0.2:
                 self._seconds.append(seconds)
-                _return_freed_memory()
+                return_freed_memory()
             done = f"compiled {self._count - len(self._jobs)} of {self._count} programs"
             self._report(f"{done} ({now - self._began:.0f} s): {job.name}")
 
@@ -67,7 +67,7 @@ class WarmUp:
             return job.name, each * (1 + (job is not now))
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Gives back what compiling took; `keep_freed_memory` keeps it for steps."""
     with contextlib.suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
