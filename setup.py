@@ -114,6 +114,7 @@ setup(
             *TEXT,
             "httpx>=0.27",  # of Starlette's client for tests
             # Clients of other servers, which ours has to understand.
+            "ctranslate2>=4.6",  # an engine of serve and translate
             "deepl>=1.20",
             "libretranslatepy>=2.1",
             "openai>=1.60",

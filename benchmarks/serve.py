@@ -12,9 +12,10 @@ translate` compares with `python -m t2t_jax translate` of the same file, without
 start; it knows all lines beforehand. A cold start has no compiled programs, a warm one
 those of the cold.
 
-The peers have the same weights and the same beam: servers of twenty lines around
-CTranslate2 (benchmarks/serve_peers.py) whose batches are requests, or those of 5 ms,
-and LibreTranslate, which is started by --libretranslate=PYTHON, the interpreter of an
+The peers have the same weights and the same beam: our own server with the engine
+ctranslate2 (`exported`); servers of twenty lines around CTranslate2
+(benchmarks/serve_peers.py) whose batches are requests, or those of 5 ms; and
+LibreTranslate, which is started by --libretranslate=PYTHON, the interpreter of an
 environment that has it. `--peers=NAME` has CTranslate2's defaults, NAME:int8:2x1 has
 int8 and two batches at a time with a thread each, and NAME:best the fastest of those in
 a trial. All take turns in each round, and medians of rounds are given. `lines unlike
@@ -55,6 +56,7 @@ from t2t_jax.io.threads import core_count
 
 # Settings of the peers' own.
 PEERS: dict[str, dict] = {
+    "exported": {},
     "ctranslate2": {},
     "ctranslate2-queue": {"seconds": 0.005},
     "libretranslate": {},
@@ -329,6 +331,7 @@ class PeerServers:
         described = {"tokenizer": exported["tokenizer"], "options": options}
         (self.model / "peer.json").write_text(json.dumps(described))
         self.beam, self.python = args.beam, args.libretranslate
+        self.limits = [f"--beams={args.beam}", f"--longest={args.longest}"]
         # A package of Argos Translate, whose language codes are ours.
         names = {"from_name": data.source, "to_name": data.target}
         codes = {"from_code": data.source, "to_code": data.target}
@@ -347,6 +350,9 @@ class PeerServers:
             batches, threads = map(int, variant[1].split("x"))
             threads = {"inter_threads": batches, "intra_threads": threads}
             settings = settings | {"compute_type": variant[0]} | threads
+        if name == "exported":  # our server, with CTranslate2
+            words = ["-m", "t2t_jax", "serve", f"--model=pair={self.model}"]
+            return Server([sys.executable, *words, "--port=PORT", *self.limits])
         if name != "libretranslate":
             words = ["-m", "benchmarks.serve_peers", str(self.model), "PORT"]
             return Server([sys.executable, *words, json.dumps(settings)])
@@ -576,7 +582,9 @@ def define_flags():
     flags.DEFINE_integer("most", 1000, "Use only the first N lines; 0 means all.")
     flags.DEFINE_list("parts", PARTS, "Parts to measure; empty: none of them.")
     flags.DEFINE_list(
-        "peers", ["ctranslate2", "ctranslate2-queue"], "Peers to compare with, or none."
+        "peers",
+        ["exported", "ctranslate2", "ctranslate2-queue"],
+        "Peers to compare with, or none.",
     )
     flags.DEFINE_string("libretranslate", None, "The Python that has LibreTranslate.")
     flags.DEFINE_list("clients", ["1", "8", "64"], "Clients of closed loops.")

@@ -196,7 +196,7 @@ def test_positions_are_a_table_and_banned_tokens_have_a_bias():
         ({"value_width": 4}, {}, "config.model.value_width=4"),
         ({}, {"quantization": "int7"}, "--quantization=int7.*'int8'"),
         # A package without its parts cannot be imported from.
-        ({}, {}, r"pip install 't2t_jax\[peers\]'"),
+        ({}, {}, r"pip install ctranslate2"),
     ],
 )
 def test_refusals_write_nothing(model, options, message, tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ class Engine(FakeEngine):
         say("closed")
 
 class Broken:
-    def load(places, checkpoint, dtype, weights):
+    def load(places, checkpoint, dtype, weights, engine):
         if pathlib.Path(FOLDER, "broken").exists() and "fr" in places:
             from t2t_jax.io.errors import UserError
             raise UserError("the checkpoint is damaged")

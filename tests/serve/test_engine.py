@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import random
 import time
-import types
 
 import hypothesis
 import jax

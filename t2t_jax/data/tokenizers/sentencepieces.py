@@ -65,10 +65,10 @@ def opened(model: bytes, name: str | Path) -> sentencepiece.SentencePieceProcess
 FEW = 50
 
 
-def _by_row(method: Callable, rows: Sequence, **options: Any) -> list:
+def _by_row(method: Callable, rows: Sequence, threads=-1, **options: Any) -> list:
     """Calls a method of SentencePiece for rows, of which few need no threads."""
     if len(rows) > FEW:
-        return method(rows, **options)
+        return method(rows, num_threads=threads, **options)
     return [method(row, **options) for row in rows]
 
 
@@ -111,8 +111,7 @@ class SentencePieces:
         return self._processor.get_piece_size()
 
     def encode(self, lines: Sequence[str], threads: int) -> list[list[int]]:
-        escaped = [escape(line) for line in lines]
-        return _by_row(self._processor.encode, escaped, num_threads=threads)
+        return _by_row(self._processor.encode, [*map(escape, lines)], threads)
 
     def encode_flat(self, lines: Sequence[str], threads: int) -> Ragged:
         """Does what `encode` does; faster for many lines, if words recur in them."""
@@ -231,8 +230,7 @@ class MappedSentencePieces:
     def _encode(self, texts: Sequence[str], threads: int) -> list[list[int]]:
         """Encodes texts without special pieces."""
         find, unknown = self._ids.get, self.unknown
-        options = {"out_type": str, "num_threads": threads}
-        rows = _by_row(self._processor.encode, texts, **options)
+        rows = _by_row(self._processor.encode, texts, threads, out_type=str)
         return [[find(piece, unknown) for piece in row] for row in rows]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -305,8 +303,7 @@ class FairseqSentencePieces(MappedSentencePieces):
     """fairseq: text never spells a special piece, and `<unk>` is text."""
 
     def encode(self, lines: Sequence[str], threads: int) -> list[list[int]]:
-        options = {"out_type": str, "num_threads": threads}
-        rows = _by_row(self._processor.encode, lines, **options)
+        rows = _by_row(self._processor.encode, lines, threads, out_type=str)
         # Pieces with white space in them are split at it.
         return [
             [self._ids.get(piece, self.unknown) for piece in " ".join(row).split()]

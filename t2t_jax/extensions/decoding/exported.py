@@ -295,9 +295,9 @@ class ExportedTranslator(Translator):
                 return_attention=True,
             )
             for row, result in zip(batch, results, strict=True):
-                length = len(pairs[row][1])
-                # It leaves out the source's end, which is in no word.
-                weights[row] = np.array(result.attention[0][:length])
+                # It leaves out the end of both sides, which is in no word.
+                found = np.array(result.attention[0])[: (length := len(pairs[row][1]))]
+                weights[row] = np.pad(found, ((0, length - len(found)), (0, 0)))
         return weights
 
 
