@@ -549,8 +549,13 @@ def soak(server: Server, lines: Sequence[str], args) -> list[float]:
 
 @contextlib.contextmanager
 def all_ready(servers: dict[str, Server]) -> Iterator[dict[str, Server]]:
+    """Starts servers, and waits until ours has nothing left to compile."""
     with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(server) for name, server in servers.items()}
+        ready = {name: stack.enter_context(server) for name, server in servers.items()}
+        for server in ready.values():
+            while json.loads(server.get(server.ready)[1]).get("compiling"):
+                time.sleep(0.5)
+        yield ready
 
 
 def read_lines(

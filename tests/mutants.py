@@ -465,6 +465,18 @@ exported_positions_begin_at_padding t2t_jax/tools/bridges/exports/to_ctranslate2
   - arrays[name] = table[sinusoid.position_offset :]
   + arrays[name] = table
     bridges/test_exports.py test_positions_are_a_table_and_banned_tokens_have_a_bias
+an_export_scores_no_prefix t2t_jax/extensions/decoding/exported.py
+  - before |= zip(
+  + zip(
+    decoding/test_exported.py test_searches_find_what_jax_finds[prefix]
+an_export_has_the_limit_of_its_batch t2t_jax/extensions/decoding/exported.py
+  - > self._limit(sources[row]):
+  + > 10**6:
+    decoding/test_exported.py test_a_line_is_the_same_alone_and_in_company
+a_changed_export_is_opened t2t_jax/extensions/decoding/exported.py
+  - if trouble := sealed.damage(folder):
+  + if trouble := "":
+    decoding/test_exported.py test_a_damaged_export_is_not_opened
 [mend]
 a_negative_checkpoint_is_a_traceback t2t_jax/training/averaging.py 5d729ad
   - str(config.decode.checkpoint if checkpoint is None else checkpoint)

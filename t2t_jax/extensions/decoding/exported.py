@@ -48,8 +48,8 @@ from t2t_jax.workdir import Workdir
 NAME = "ctranslate2"
 ROWS = 32  # sentences of a batch, at most
 # Of a search that ends when no better hypothesis is possible: CTranslate2 then goes on
-# until twice as many as usual have ended, and hardly any translation differs.
-PATIENCE = {"best": 2, "first": 1}
+# until half as many again as usual have ended, and hardly any translation differs.
+PATIENCE = {"best": 1.5, "first": 1}
 
 
 def library(name: str = NAME) -> ModuleType:
@@ -302,8 +302,12 @@ class ExportedTranslator(Translator):
 
 
 def _exponent(options: SearchOptions) -> float:
-    """CTranslate2's `length_penalty`: it divides by the length to this power."""
-    return 0.0 if options.penalty == "none" else options.alpha
+    """CTranslate2's `length_penalty`: it divides by the length to this power.
+
+    GNMT's penalty grows more slowly than the length to its power. With half of it, no
+    longer hypotheses of a worse score crowd out better ones (docs/results/serving.md).
+    """
+    return options.alpha * {"none": 0.0, "gnmt": 0.5}.get(options.penalty, 1.0)
 
 
 def _refused(what: str, instead: str = "") -> UserError:

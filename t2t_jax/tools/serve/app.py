@@ -448,6 +448,7 @@ async def serve(
         service.engine.compile_rest()
         if not service.stopping:
             afterwards(translate)
+            service.engine.compile_rest()  # what that has compiled does not count
 
     async def warm_up() -> None:
         await asyncio.to_thread(service.engine.warm_up, service.report)
