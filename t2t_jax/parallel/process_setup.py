@@ -143,8 +143,11 @@ def _kind_of_machine() -> str:
 def claim(folder: Path) -> None:
     """Creates a private folder: its content is executed, so only we may write it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
+    state = folder.stat()
+    if hasattr(os, "geteuid") and state.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")
+    if state.st_mode & 0o022:
+        raise PermissionError(f"others may write to {folder}: chmod go-w it")
     with tempfile.TemporaryFile(dir=folder):
         pass  # it is writable
 

@@ -86,7 +86,7 @@ def test_a_line_is_the_same_alone_and_in_company(exported):
 def test_scores_confidence_and_links_are_jaxs(exported):
     pairs = [(line, text) for line in LINES[:3] for text in ("die Katze", "ein")]
     unended = Hypothesis("die", 0, 0, False, translator().vocabulary.encode(["die"])[0])
-    pairs += [(LINES[0], unended)]
+    pairs += [(LINES[0], unended), ("", "die"), (LINES[0], "")]
     for method in ("confidence", "score"):
         own, wanted = (getattr(t, method)(pairs) for t in (exported, translator()))
         if method == "score":
@@ -105,6 +105,9 @@ REFUSED = {
     "groups=3: ": lambda t, folder: t.translate(LINES, groups=3),
     "confidence=entropy: .*ask for confidence=log_prob": (
         lambda t, folder: t.confidence([("a", "b")], "entropy")
+    ),
+    "extra_length=6: .* at most 5": lambda t, folder: t.translate(
+        LINES, extra_length=6
     ),
     "layer=0: ": lambda t, folder: t.align([("a", "b")], layer=0),
     "--checkpoint=3: .* has 7": lambda t, folder: Translator.load(folder, 3),

@@ -127,6 +127,7 @@ class ExportedTranslator(Translator):
     ):
         self.members, self.vocabulary = (member,), vocabulary
         self._engine, self.facts = engine, facts
+        self._extra_length = member.config.decode.extra_length  # as its tables are long
         shared = folder / "shared_vocabulary.json"
         self._source_names, self._names = (
             json.loads((shared if shared.exists() else file).read_text("utf-8"))
@@ -160,6 +161,12 @@ class ExportedTranslator(Translator):
         options = self.config.decode.override(**search)
         if options.groups > 1:
             raise _refused(f"groups={options.groups}")
+        if (extra := self.config.decode.extra_length) > self._extra_length:
+            raise UserError(
+                f"extra_length={extra}: the export has positions for at most "
+                f"{self._extra_length}; export a workdir with a larger "
+                "config.decode.extra_length"
+            )
         beam_search_algorithm(options, self.vocabulary, nbest)  # checks them
         return ExportedSearch(options, nbest)
 
@@ -225,7 +232,8 @@ class ExportedTranslator(Translator):
             log_prob = before + score * len(names) ** exponent
             score = log_prob / divisor(len(names), options.alpha)
             ranked.append((float(score), log_prob, names))
-        ranked.sort(key=lambda entry: -entry[0])
+        end = self._names[self.vocabulary.eos]  # those that ended come first
+        ranked.sort(key=lambda entry: (entry[2][-1:] != [end], -entry[0]))
         ranked = ranked[: search.nbest]
         ids = [tuple(self._ids[name] for name in names) for *_, names in ranked]
         return tuple(
@@ -296,8 +304,10 @@ class ExportedTranslator(Translator):
             )
             for row, result in zip(batch, results, strict=True):
                 # It leaves out the end of both sides, which is in no word.
-                found = np.array(result.attention[0])[: (length := len(pairs[row][1]))]
-                weights[row] = np.pad(found, ((0, length - len(found)), (0, 0)))
+                shape = len(pairs[row][1]), len(pairs[row][0])
+                weights[row] = weights_ts = np.zeros(shape)
+                for t, weights_s in enumerate(result.attention[0][: shape[0]]):
+                    weights_ts[t, : len(weights_s)] = weights_s
         return weights
 
 
@@ -361,7 +371,8 @@ def load(
     cores = core_count()
     threads = (cores, 1)
     if cores > 1 and not module.get_cuda_device_count():
-        key = cache.cache_key(engine=facts, processor=processor_name(), cores=cores)
+        shape = facts | {"export_sha256": repr(config.model)}
+        key = cache.cache_key(engine=shape, processor=processor_name(), cores=cores)
         measured = cache.cache_folder() / "engines" / key
 
         def measure(draft: Path) -> None:

@@ -22,6 +22,7 @@ from t2t_jax.decoding.searcher import JAX
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.extensions.decoding.exported import NAME, library, trial_lines
 from t2t_jax.io import cache, lock, sealed
+from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
 from t2t_jax.io.threads import core_count
@@ -55,7 +56,9 @@ def load(
         if dtype is not None:
             raise UserError(f"--dtype={dtype} is of the engine jax; leave it out")
         workdir = Workdir.open(workdirs)
-        folder = workdir.export or kept_export(workdir, checkpoint, weights)
+        if workdir.export:
+            return Translator.load(workdir, checkpoint, weights=weights)
+        folder = kept_export(workdir, checkpoint, weights)
         translator = Translator.load(folder, weights=weights)
         said = ratio(translator)
         if engine == NAME or said is None or said > 1:
@@ -85,7 +88,10 @@ def kept_export(
         weights=weights,
     )
     kept = cache.cache_folder() / "exports" / key
+    refusal = kept.with_name(f"{key}.refused")
     with lock.exclusive(cache.cache_folder() / "turns" / key):
+        if refusal.exists():
+            raise UserError(f"{refusal.read_text()} (delete {refusal} to try again)")
         if not cache.is_intact(kept):
             shutil.rmtree(kept, ignore_errors=True)
             say(f"exporting {workdir} for CTranslate2, once; it is kept in {kept}")
@@ -93,7 +99,13 @@ def kept_export(
             if sorted(translator.steps) != choice.steps:
                 steps = ",".join(map(str, translator.steps))
                 raise UserError(f"checkpoints are damaged: add --checkpoint={steps}")
-            export(translator, NAME, kept, quantization=weights)
+            try:
+                export(translator, NAME, kept, quantization=weights)
+            except UserError as e:
+                for failed in kept.parent.glob(f"{key}.failed*"):
+                    shutil.rmtree(failed)
+                write_atomically(refusal, first_line(e).encode())
+                raise
             exported = Translator.load(kept, weights=weights)
             for tried in (translator, exported):
                 remember(tried, partial(_alone, tried))

@@ -442,7 +442,10 @@ async def serve(
         deadline = time.monotonic() + service.settings.seconds
         request = direction, [line], [DEFAULTS]
         work = service.engine.translate(*request, client="", deadline=deadline)
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        [result] = asyncio.run_coroutine_threadsafe(work, loop).result()
+        if isinstance(result, UserError):
+            raise result
+        return result
 
     def compile_rest() -> None:
         service.engine.compile_rest()

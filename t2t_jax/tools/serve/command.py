@@ -154,12 +154,16 @@ def main(_):
     if jax.default_backend() == "cpu":  # elsewhere it keeps the choices of kernels
         jax.config.update("jax_enable_compilation_cache", False)  # see executables.py
 
+    engines: dict[str, str] = {}
+
     def load(name: str) -> "Translator":
         places = models[name] if len(models[name]) > 1 else models[name][0]
-        weights, engine = args.weights, args.engine
+        weights, engine = args.weights, engines.get(name, args.engine)
         translator = Translator.load(
             places, args.checkpoint, args.dtype, weights, engine
         )
+        if engine == "auto":  # chosen once, for reloads too
+            engines[name] = translator.engine
         say(f"{name}: {translator!r}")
         longer = search.get("extra_length")
         return translator if longer is None else translator.with_extra_length(longer)

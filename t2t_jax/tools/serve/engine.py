@@ -268,7 +268,7 @@ class _Lane(Bucket):
             counts[NEW] = min(len(self.queue), self.capacity)
         self._since = {p: self._since.get(p, now) for p in counts}
         ranks = {p: n + (now - self._since[p]) / self.stride for p, n in counts.items()}
-        if ranks.get(NEW, in_threads) < in_threads / 2:
+        if self.compiles and ranks.get(NEW, in_threads) < in_threads / 2:
             del ranks[NEW]
         return ranks
 
@@ -439,7 +439,7 @@ class _Lane(Bucket):
             if rows == self.rows:
                 self._expected = results
             self._expected = self._expected or lane._try(self.rows)
-            same_bits = all(
+            same_bits = rows == self.rows or all(
                 all(map(np.array_equal, self._expected[number], arrays))
                 for number, arrays in results.items()
             )
@@ -523,7 +523,11 @@ class _ExportedLane(_Lane):
                 [line.constraints for line in lines],
             )
         except Exception as error:
-            self.fail(task, error)
+            if len(task) > 1:  # of one of them, so each by itself
+                for number in task:
+                    yield from self.run([number])
+            else:
+                self.fail(task, error)
             return
         self.stride += 0.2 * (time.monotonic() - began - self.stride)
         with self.lock:
@@ -595,17 +599,17 @@ class Engine:
     def _add_lanes(self, name: str, translator: Translator) -> None:
         """Makes the lanes of a direction, one for each program and bucket."""
         config, limits = translator.config, self.limits
-        if translator.engine != JAX:
-            self._lanes.append(lane := _ExportedLane(translator, self._lock))
-            self._lane_of[name, translator.engine] = lane
-            self._tables[name] = None
-            return
         if not translator.model.has_source or config.decode.choose != PLAIN:
             raise UserError(
                 f"{name}: config.model.kind={config.model.kind!r}, config.decode."
                 f"choose={config.decode.choose!r}; want a model that translates, and "
                 f"choose={PLAIN!r}"
             )
+        if translator.engine != JAX:
+            self._lanes.append(lane := _ExportedLane(translator, self._lock))
+            self._lane_of[name, translator.engine] = lane
+            self._tables[name] = None
+            return
         mesh, vocabulary = translator.members[0].mesh, translator.vocabulary
         self._tables[name] = table = SharedTable(
             vocabulary, limits.states, limits.phrases, mesh
@@ -679,7 +683,8 @@ class Engine:
     def compile_rest(self) -> None:
         """Compiles all that `warm_up` has left, while lines are answered; blocks."""
         compiled_before = _compiled
-        let_searches_go_first()
+        if self.compiling:
+            let_searches_go_first()
         self._warm_up.run()
         if _compiled > compiled_before:
             jax.clear_caches()  # of what was traced
@@ -892,6 +897,7 @@ class Engine:
             # Automata take their time.
             constrained = any(x.must or x.must_not for x in requests)
             quick = not constrained and sum(map(len, lines)) <= QUICK
+            quick = quick and not any(request.prefix for request in requests)
             await self.turns.run(encoding, client, deadline, quick=quick)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -1160,13 +1166,13 @@ class Engine:
         """
         old = self.directions[direction].translator
         kinds = [
-            (t.vocabulary.model, [member.config.model for member in t.members])
+            (t.engine, t.vocabulary.model, [m.config.model for m in t.members])
             for t in (old, translator)
         ]
         if kinds[0] != kinds[1]:
             raise UserError(
-                f"{direction}: the model or the vocabulary has changed; start the "
-                "server again"
+                f"{direction}: the model, the vocabulary or the engine has changed; "
+                "start the server again"
             )
         _ = translator.search_parameters  # made before clients wait
         with self._changed:

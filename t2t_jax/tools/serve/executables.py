@@ -47,7 +47,7 @@ class NotCompiledError(Exception):
 def _environment() -> list:
     """All that compiled programs depend on besides their model, arrays and options."""
     digest, package = hashlib.sha256(), Path(t2t_jax.__file__).parent
-    for room in ("model", "search", "decoding", "parallel"):
+    for room in ("model", "search", "decoding", "parallel", "extensions"):
         for file in sorted((package / room).rglob("*.py")):
             digest.update(file.read_bytes())
     options = {k: repr(v) for k, v in jax.config.values.items() if "cache" not in k}

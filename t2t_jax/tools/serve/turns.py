@@ -86,10 +86,10 @@ class Turns:
         Args:
           client: whose turns it takes.
           deadline: of `time.monotonic()`.
-          answer: awaited for what the generator yields, until the deadline at most; the
+          answer: awaited for what the generator yields, and keeps to the deadline; the
             result is sent to it.
-          quick: each step takes a millisecond at most. While nobody waits for a turn,
-            a slice is done in the event loop, since to wake a thread takes longer.
+          quick: each step takes about a millisecond. While nobody waits for a turn, a
+            slice is done in the event loop, since to wake a thread takes longer.
 
         Raises:
           LateError: the deadline has passed.

@@ -59,7 +59,9 @@ class WarmUp:
     def hurry(self, key: tuple) -> tuple[str, float]:
         """Puts jobs next; returns the name of the first, and seconds to its end."""
         with self._lock:
-            now, *later = self._jobs or [Job(key, "all", lambda: None)]
+            if not self._jobs:  # the last one has just been done
+                return "all", self._seconds[0]
+            now, *later = self._jobs
             later.sort(key=lambda job: job.key != key)  # stable
             self._jobs = [now, *later]
             job = next((job for job in self._jobs if job.key == key), now)
