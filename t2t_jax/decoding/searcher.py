@@ -528,8 +528,8 @@ class Searcher:
         decode = self.config.decode
         sources, constraints = self.encode(lines, request)
         nbest_lists: list[tuple[Hypothesis, ...]] = []
-        # `range` refuses a step of 0, so an empty list counts as a batch of one line.
-        for start in range(0, len(lines), size or max(1, len(lines))):
+        # No lines are a batch, too, whose search is checked.
+        for start in range(0, max(1, len(lines)), size or max(1, len(lines))):
             part = slice(start, start + (size or len(lines)))
             searched = sources[part], constraints[part], request.seed
             nbest_lists += self.decode(search, *searched)

@@ -67,8 +67,8 @@ def brute_force(ids, window, stride):
         # The first window, in the order of their begins, that reaches the piece.
         begin = next(b for b in range(0, place + 1, stride) if b + window > place)
         rows.append(([], ids[begin : place + 1]))
-    scores = scoring.score(model().vocabulary, model().members, rows, 0.0, "none")
-    return [score.log_probs[-1] for score in scores]
+    rows = scoring.token_log_probs(model().vocabulary, model().members, rows)
+    return [log_probs_t[-1] for log_probs_t in rows]
 
 
 @settings(max_examples=5)
