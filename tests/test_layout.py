@@ -133,7 +133,7 @@ def test_the_core_stands_without_the_storeys_above(graph):
 
 
 @pytest.mark.parametrize(
-    "room", sorted((PACKAGE / MIDDLE).glob("*/")), ids=lambda p: p.name
+    "room", sorted((PACKAGE / MIDDLE).glob("[a-z]*/")), ids=lambda p: p.name
 )
 def test_the_middle_imports_the_core_and_its_own_earlier_rooms(room):
     rooms = ["grammar", *CORE[: CORE.index("commands")]]
