@@ -204,16 +204,30 @@ def to_text(
         # Places without a hypothesis have length 0 or no finite log-probability.
         valid = [n for n, x in enumerate(log_prob_n) if length_n[n] and np.isfinite(x)]
         tokens = [tuple(tokens_nt[n, : length_n[n]].tolist()) for n in valid]
-        # One line in, one line out, whatever bytes a model generates and whichever of
-        # Unicode's line ends the reader of the output recognises.
-        texts = [" ".join(t.splitlines()) for t in vocabulary.decode(tokens)]
-        yield tuple(
-            Hypothesis(
-                *(text, float(score_n[n]), float(log_prob_n[n]), bool(ended_n[n])),
-                *(ids, vocabulary.sha256[0]),
-            )
-            for n, text, ids in zip(valid, texts, tokens, strict=True)
-        ) or (UNDEFINED if np.isnan(log_prob_n).any() else NOTHING,)
+        numbers = [
+            (float(score_n[n]), float(log_prob_n[n]), bool(ended_n[n])) for n in valid
+        ]
+        yield with_texts(vocabulary, tokens, numbers) or (
+            UNDEFINED if np.isnan(log_prob_n).any() else NOTHING,
+        )
+
+
+def with_texts(
+    vocabulary: Vocabulary,
+    tokens: Sequence[tuple[int, ...]],
+    numbers: Sequence[tuple[float, float, bool]],
+) -> tuple[Hypothesis, ...]:
+    """Returns hypotheses of tokens, with their (score, log_prob, ended).
+
+    One line in, one line out, whatever bytes a model generates and whichever of
+    Unicode's line ends the reader of the output recognises.
+    """
+    return tuple(
+        Hypothesis(" ".join(text.splitlines()), *row, ids, vocabulary.sha256[0])
+        for text, row, ids in zip(
+            vocabulary.decode(tokens), numbers, tokens, strict=True
+        )
+    )
 
 
 # ------------------------------------------------------------------ continuous batching

@@ -140,12 +140,12 @@ class Searcher:
                 [cls.load(w, checkpoint, dtype, weights) for w in workdir]
             )
         workdir = Workdir.open(workdir)
-        if workdir.export and engine:
-            raise UserError(
-                f"engine={engine}: {workdir.export} is an export for CTranslate2; give "
-                "the workdir that it was made from"
-            )
         if workdir.export:
+            if engine:
+                raise UserError(
+                    f"engine={engine}: {workdir.export} is an export for CTranslate2; "
+                    "give the workdir that it was made from"
+                )
             load = at_address("extensions.decoding.exported.load")
             return load(workdir, checkpoint, dtype, weights)
         config, vocabulary = workdir.config_and_vocabulary()

@@ -61,7 +61,7 @@ def opened(model: bytes, name: str | Path) -> sentencepiece.SentencePieceProcess
         raise UserError(f"{name} is not a SentencePiece model: {e}") from None
 
 
-# Rows for which threads are not worth to be started: that takes as long as 50 lines.
+# To start threads takes as long as so many rows.
 FEW = 50
 
 

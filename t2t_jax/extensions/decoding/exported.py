@@ -13,10 +13,9 @@ import json
 import math
 import random
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -24,9 +23,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from t2t_jax.config import Config, SearchOptions
+from t2t_jax.costs.timing import timed
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.alignment import Weights
-from t2t_jax.decoding.batch_decoding import EMPTY
+from t2t_jax.decoding.batch_decoding import EMPTY, with_texts
 from t2t_jax.decoding.batches import longest_output
 from t2t_jax.decoding.constraints import Constraints
 from t2t_jax.decoding.inputs import Source
@@ -230,22 +230,12 @@ class ExportedTranslator(Translator):
         ranked = []
         for names, score in zip(result.hypotheses, result.scores, strict=True):
             log_prob = before + score * len(names) ** exponent
-            score = log_prob / divisor(len(names), options.alpha)
-            ranked.append((float(score), log_prob, names))
-        end = self._names[self.vocabulary.eos]  # those that ended come first
-        ranked.sort(key=lambda entry: (entry[2][-1:] != [end], -entry[0]))
-        ranked = ranked[: search.nbest]
-        ids = [tuple(self._ids[name] for name in names) for *_, names in ranked]
-        return tuple(
-            Hypothesis(
-                " ".join(text.splitlines()),
-                *(score, log_prob, tokens[-1:] == (self.vocabulary.eos,)),
-                *(tokens, self.vocabulary.sha256[0]),
-            )
-            for text, tokens, (score, log_prob, _) in zip(
-                self.vocabulary.decode(ids), ids, ranked, strict=True
-            )
-        )
+            score = float(log_prob / divisor(len(names), options.alpha))
+            ids = tuple(self._ids[name] for name in names)
+            ended = ids[-1:] == (self.vocabulary.eos,)
+            ranked.append((ids, (score, log_prob, ended)))
+        ranked.sort(key=lambda entry: (not entry[1][2], -entry[1][0]))  # ended first
+        return with_texts(self.vocabulary, *zip(*ranked[: search.nbest], strict=True))
 
     def _limit(self, source: Source) -> int:
         return longest_output(len(source.ids), self.config.decode)
@@ -419,9 +409,5 @@ def _seconds(translator: ExportedTranslator) -> float:
     """The shortest time in which it translates single lines, as many at once."""
     search = translator.beam_search()
     sources, constraints = translator.encode(trial_lines(translator.vocabulary))
-    shortest = math.inf
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        translator.decode(search, sources, constraints)
-        shortest = min(shortest, time.perf_counter() - began)
-    return shortest
+    work = partial(translator.decode, search, sources, constraints)
+    return min(islice(timed(work), REPEATS))

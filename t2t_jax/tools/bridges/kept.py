@@ -7,20 +7,20 @@ seconds that a line took with each engine when it was tried.
 
 import dataclasses
 import json
-import math
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from etils import epath
 
 from t2t_jax import __version__
+from t2t_jax.costs.timing import timed
 from t2t_jax.decoding.searcher import JAX
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.extensions.decoding.exported import NAME, library, trial_lines
+from t2t_jax.extensions.decoding.exported import NAME, REPEATS, library, trial_lines
 from t2t_jax.io import cache, lock, sealed
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError, first_line
@@ -31,8 +31,6 @@ from t2t_jax.tools.bridges.exporting import export
 from t2t_jax.tools.bridges.exports import to_ctranslate2
 from t2t_jax.training.averaging import choose_checkpoints
 from t2t_jax.workdir import Workdir
-
-REPEATS = 3  # of the trial; the shortest time counts
 
 
 def load(
@@ -60,10 +58,10 @@ def load(
             return Translator.load(workdir, checkpoint, weights=weights)
         folder = kept_export(workdir, checkpoint, weights)
         translator = Translator.load(folder, weights=weights)
-        said = ratio(translator)
-        if engine == NAME or said is None or said > 1:
+        speed = ratio(translator)
+        if engine == NAME or speed is None or speed > 1:
             return translator
-        reason = f"CTranslate2 is {said:.1f} times as quick"
+        reason = f"CTranslate2 is {speed:.1f} times as quick"
     except UserError as e:
         if engine == NAME:
             raise UserError(f"--engine={NAME}: {e}") from None
@@ -120,12 +118,9 @@ def remember(translator: Translator, translate: Callable[[str], object]) -> floa
     """
     if (known := seconds(translator, translator.engine)) is not None:
         return known
-    shortest, lines = math.inf, trial_lines(translator.vocabulary)
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        for line in lines:
-            translate(line)
-        shortest = min(shortest, (time.perf_counter() - began) / len(lines))
+    lines = trial_lines(translator.vocabulary)
+    trials = timed(lambda: [translate(line) for line in lines])
+    shortest = min(islice(trials, REPEATS)) / len(lines)
     folder = _folder(translator, translator.engine)
     cache.build_once(folder, lambda f: (f / "seconds").write_text(json.dumps(shortest)))
     return shortest

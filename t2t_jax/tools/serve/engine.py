@@ -43,6 +43,7 @@ from t2t_jax.decoding.batches import (
     block_rows,
     bucket_for,
     longest_output,
+    replicate,
 )
 from t2t_jax.decoding.choosing import PLAIN
 from t2t_jax.decoding.constraints import (
@@ -401,7 +402,9 @@ class _Lane(Bucket):
 
     def renewed(self, translator: Translator) -> "_Lane":
         """An empty lane with the parameters of another translator, and its programs."""
-        search = self.search._replace(parameters=translator.search_parameters)
+        devices = [*self.mesh.devices.flat]
+        parameters = replicate(translator.search_parameters, devices)
+        search = self.search._replace(parameters=parameters)
         shared = self.decode, self.vocabulary, self.lock, self.once, self.table
         lane = _Lane(search, self.bucket, *shared)
         lane.sizes = self.sizes  # the same list: compiling may still add to it
