@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import time
+import types
 
 import jax
 import numpy as np
@@ -81,6 +82,23 @@ def test_a_line_is_the_same_alone_and_in_company(exported):
     alone = [exported.translate([line], warn=False)[0] for line in LINES]
     assert tokens(together) == tokens(alone)
     assert len({len(t.best.tokens) for t in together}) > 2  # they reach their limits
+
+
+def test_a_beam_is_ranked_by_our_penalty(exported):
+    """CTranslate2 ranks by length^(alpha / 2), and unended hypotheses like others."""
+    names = [exported.vocabulary.piece(i) for i in (5, 6, 7)]
+    end = exported.vocabulary.piece(exported.vocabulary.eos)
+    found = types.SimpleNamespace(
+        hypotheses=[names, [*names, end], [names[0], end]], scores=[-0.1, -1.95, -2.0]
+    )
+    search = exported.beam_search(3, beam=3, alpha=1.0)
+    hypotheses = exported._hypotheses(search, found, before=-0.5)
+    assert [len(h.tokens) for h in hypotheses] == [2, 4, 3]
+    assert [h.ended for h in hypotheses] == [True, True, False]
+    log_probs = np.array([-2.0 * 2**0.5, -1.95 * 4**0.5, -0.1 * 3**0.5]) - 0.5
+    np.testing.assert_allclose([h.log_prob for h in hypotheses], log_probs)
+    scores = log_probs / ((5 + np.array([2, 4, 3])) / 6)
+    np.testing.assert_allclose([h.score for h in hypotheses], scores)
 
 
 def test_scores_confidence_and_links_are_jaxs(exported):
@@ -208,6 +226,33 @@ def test_a_server_answers_with_it(exported):
     assert [d.score.pieces for d in details] == [exported.score(pairs)[0].pieces]
     assert [d.alignment for d in details] == exported.align(pairs)
     assert aligned == exported.align_units(pairs)
+
+
+def test_an_error_of_a_batch_is_of_no_other_line(exported, monkeypatch):
+    engine, decode = Engine({"en-de": exported}, Limits((3,), 32)), exported.decode
+
+    def fails_together(search, sources, constraints):
+        if len(sources) > 1:
+            raise RuntimeError("one of them")
+        return decode(search, sources, constraints)
+
+    monkeypatch.setattr(exported, "decode", fails_together)
+
+    async def run():
+        engine.warm_up()
+        answers = await engine.translate(
+            "en-de",
+            LINES * 4,
+            [SearchRequest()] * len(LINES * 4),
+            client="a",
+            deadline=time.monotonic() + 60,
+        )
+        await engine.close()
+        return answers
+
+    answers = asyncio.run(run())
+    monkeypatch.undo()
+    assert tokens(answers) == tokens(exported.translate(LINES * 4, warn=False))
 
 
 def test_a_workdir_is_exported_once(monkeypatch, tmp_path, capsys):
