@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
+import functools
 import gc
 import itertools
 import threading
@@ -492,6 +493,8 @@ class _ExportedLane(_Lane):
     def __init__(self, translator: Translator, lock: threading.Lock):
         self.translator, self.lock = translator, lock
         self.parked: dict[int, Batch] = {}
+        # The searches of programs: to check one takes as long as a line's text.
+        self._search = functools.cache(lambda p: translator.beam_search(**dict(p)))
         self._begin_empty()
 
     @property
@@ -521,7 +524,7 @@ class _ExportedLane(_Lane):
         began = time.monotonic()
         try:
             results = self.translator.decode(
-                self.translator.beam_search(**dict(lines[0].program)),
+                self._search(lines[0].program),
                 [line.source for line in lines],
                 [line.constraints for line in lines],
             )
@@ -791,7 +794,9 @@ class Engine:
                         self._seconds /= 2
                         self._finished /= 2
                         self._rows_before = (self._rows_before + self.rows()) / 2
-                    self._changed.notify()
+                    # This thread takes what is next; others would wake for nothing.
+                    if any(lane.queue or lane.parked for lane in self._lanes):
+                        self._changed.notify()
 
     def _rate(self) -> float:
         """Lines a second that full batches would finish; 0 if unknown."""
@@ -1054,7 +1059,8 @@ class Engine:
         if count > (limit := self.limits.queue):
             raise UserError(f"{count:,} lines or sentences; want at most {limit:,}")
         with self._lock:
-            load, rate = self._load(), self._rate()
+            load = self._load()
+            rate = self._rate() if load else 0.0
         total = load.pop(client, 0) + count  # of this client
         ahead = sum(min(lines, total) for lines in load.values())
         waiting = sum(load.values()) + total - count
