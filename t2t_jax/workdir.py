@@ -169,7 +169,10 @@ class Workdir:
                 )
             return {}
         if self.export:
-            raise UserError(f"{self.export} is an export, which is not trained")
+            raise UserError(
+                f"{self.export} is an export, which is not trained; give the workdir "
+                "that it was made from, or a new one"
+            )
         if (self / IMPORTED).exists():
             raise UserError(
                 f"{self} holds an imported model, which is not trained in place; start "
@@ -287,7 +290,8 @@ class Workdir:
             raise UserError(
                 f"{file} is not a config as this version of t2t_jax writes it: {e}. "
                 "Restore it from a copy; to change fields, give --config flags to "
-                "t2t_jax.main"
+                "t2t_jax.main. Of another library's model t2t_jax import makes a "
+                "workdir; an export of an older version is to be exported again"
             ) from None
         try:
             check = dict(content.pop(CHECK))

@@ -512,8 +512,9 @@ class _ExportedLane(_Lane):
         return _ExportedLane(translator, self.lock)
 
     def _new_group(self) -> list[int] | None:
-        """Lines that ask for the same search; they leave some for other threads."""
-        share = -(-len(self.queue) // self.searches_at_once)
+        """Lines that ask for the same search; they leave some for idle threads."""
+        idle = max(1, self.searches_at_once - self.running)
+        share = -(-len(self.queue) // idle)
         numbers = self._lines(min(share, self.capacity))
         self.counts += len(numbers)
         return numbers or None
@@ -527,6 +528,7 @@ class _ExportedLane(_Lane):
                 self._search(lines[0].program),
                 [line.source for line in lines],
                 [line.constraints for line in lines],
+                at_once=1,
             )
         except Exception as error:
             if len(task) > 1:  # of one of them, so each by itself
