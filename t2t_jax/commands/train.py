@@ -37,8 +37,7 @@ def define_flags():
     flags.DEFINE_list(
         "track",
         [*DEFAULT],
-        f"What gets the metrics besides metrics.jsonl: {', '.join(TRACKERS.keys())}; "
-        "commas separate several, and an empty value means none.",
+        f"Trackers of the metrics: {', '.join(TRACKERS.keys())}, several, or none.",
     )
 
 
