@@ -11,6 +11,7 @@ time.jsonl         where the time went: `training/time_log.py`
 starts.jsonl       of each start of the run: the machine, the versions of libraries and
                    the modules of --ideas
 metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the same
+wandb.id           id of the run in W&B, and mlflow.id in MLflow, if they track it
 alarms/            sentences of batches whose gradient was not finite or very large
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...

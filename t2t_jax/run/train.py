@@ -45,6 +45,7 @@ from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
+from t2t_jax.training.trackers import DEFAULT, check_trackers
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
 
@@ -60,6 +61,7 @@ def train(
     config: Config | ConfigDict,
     workdir: str | Path,
     after_step: Callable[[int, Any], None] | None = None,
+    track: Sequence[str] = DEFAULT,
 ) -> dict[str, dict]:
     """Trains a config in a workdir, or continues training, then scores its test sets.
 
@@ -71,6 +73,7 @@ def train(
       workdir: a new folder, or that of an earlier run of the same config, which then
         continues; gs://BUCKET/FOLDER is a folder in a bucket.
       after_step: called with the number and the state of each step that was trained.
+      track: trackers that get the metrics: `tensorboard`, `wandb`, `mlflow`.
 
     Returns:
       Scores by test set, as in `DIR/scores/`.
@@ -79,6 +82,7 @@ def train(
       UserError: a mistake in the config, the data or the workdir.
       KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
     """
+    check_trackers(track)
     set_up_process()
     if not processes.is_first():
         silence()  # only process 0 prints messages
@@ -129,6 +133,7 @@ def train(
             check_owner,
             clock,
             after_step,
+            track,
         )
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
@@ -149,6 +154,7 @@ def _train(
     check_owner: Callable[[], None],
     clock: TimeLog,
     after_step: Callable[[int, Any], None] | None,
+    track: Sequence[str],
 ) -> int:
     """Prepares the text and trains; skips what an earlier run has already done.
 
@@ -203,6 +209,7 @@ def _train(
         peak_flops=_peak_flops(config),
         frozen=frozen,
         time=clock,
+        track=track,
         **({"after_step": after_step} if after_step else {}),
     )
     try:
