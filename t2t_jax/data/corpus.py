@@ -12,6 +12,8 @@ A spec is a string that names a corpus. `config.data.train`, `dev` and `test`, a
     grammar:unseen     a split of the built-in corpus (`extensions/grammar/corpus.py`)
     tfds:wmt14_translate/de-en:train
                        a split of TensorFlow Datasets (`data/tfds.py`)
+    sacrebleu:wmt14/full
+                       a published test set (`extensions/data/sacrebleu_sets.py`)
 
 Other tasks have specs of their own, such as a file of one-sided text. What is opened
 is a `Corpus`: names, a function that yields the pairs, and one that hashes them.
@@ -78,6 +80,7 @@ class Corpus:
       pairs_after: Yields the pairs after the first N, faster than `pairs`; None if it
         cannot.
       written: What a config names it, with its weight.
+      skipped: Pairs of it before those of `pairs`, in a part of a text.
     """
 
     spec: str
@@ -95,6 +98,7 @@ class Corpus:
     is_here: Callable[[], bool] = lambda: True
     pairs_after: Callable[[int], Iterator[Pair]] | None = None
     written: str = ""
+    skipped: int = 0
 
     def span(self, begin: int, end: int | None = None) -> Iterator[Pair]:
         """Yields the pairs from `begin` to before `end`, counted from 0."""
@@ -161,7 +165,7 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
 
     def pairs_after(skipped: int) -> Iterator[Pair]:
         names = files()
-        aligned = _aligned(names, skipped)
+        aligned = file_pairs(names, skipped)
         if hashes := find_file(prefix, HASHES_ENDING):
             hash_pair = pair_hasher(source, target)
             aligned = check_hashes(aligned, hash_pair, names, hashes, skipped)
@@ -182,7 +186,7 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
     )
 
 
-def _aligned(files: tuple[Path, Path], skipped: int) -> Iterator[Pair]:
+def file_pairs(files: tuple[Path, Path], skipped: int = 0) -> Iterator[Pair]:
     """Yields the pairs of two files; raises the errors of the files themselves.
 
     The first `skipped` pairs are left out.
@@ -257,9 +261,9 @@ def in_folder(spec: str, folder: str) -> Path:
 
 
 def scheme_of(spec: str) -> str:
-    """The beginning of a spec that is not files: "grammar", "tfds"; or ""."""
+    """The beginning of a spec that is not files, such as "grammar"; or ""."""
     scheme, colon, _ = spec.partition(":")
-    return scheme if colon and scheme in ("grammar", "tfds") else ""
+    return scheme if colon and scheme in ("grammar", "tfds", "sacrebleu") else ""
 
 
 def open_corpus(
@@ -285,6 +289,9 @@ def open_corpus(
     if scheme == "grammar":
         split = spec.removeprefix("grammar:")
         return built_in_grammar().split_corpus(split, source, target)
+    if scheme == "sacrebleu":
+        open_set = at_address("extensions.data.sacrebleu_sets.open_set")
+        return open_set(spec, source, target)
     if scheme == "tfds":
         split = TfdsSplit(spec, source, target)
         return Corpus(

@@ -292,3 +292,23 @@ def test_a_pattern_stands_for_its_files_in_order(tmp_path):
         opened("a.tsv.gz,*.tsv.gz")
     (tmp_path / "[z].en").touch()
     assert opened("[z]")[0][0] == "[z]"  # files may have such names
+
+
+def test_a_published_set_is_read_from_sacrebleus_folder_or_told(tmp_path, monkeypatch):
+    corpus = open_corpus("sacrebleu:wmt14/full", "eng_Latn", "deu")
+    write(tmp_path)
+    files = [f"{tmp_path}/x.en", f"{tmp_path}/x.de", "another reference"]
+    monkeypatch.setattr("sacrebleu.utils.get_files", lambda name, pair: files)
+    assert [*corpus.pairs()] == [("a", "c"), ("b", "d")]
+    assert corpus.name == "wmt14-full"
+
+    def offline(name, pair):
+        raise OSError(f"no network for {name} {pair}")
+
+    monkeypatch.setattr("sacrebleu.utils.get_files", offline)
+    with pytest.raises(UserError, match=r"full en-de\).*sacrebleu -t wmt14/full -l en"):
+        next(corpus.pairs())
+    with pytest.raises(UserError, match=r"has no en-ja; it has"):
+        open_corpus("sacrebleu:wmt14/full", "en", "ja")
+    with pytest.raises(UserError, match="sacrebleu:wmt1: no such test set"):
+        open_corpus("sacrebleu:wmt1", "en", "de")

@@ -17,7 +17,7 @@ def matches(spec: str, folder: str) -> list[str]:
     A pattern whose last letters have a dot, as `*.tsv.gz`, matches names of files; any
     other, as `part*`, the prefixes of pairs of files. So a missing half is noticed.
     """
-    if re.search(r"(^|:)(tfds|grammar):", spec):  # of a mixture, too
+    if re.search(r"(^|:)(tfds|grammar|sacrebleu):", spec):  # of a mixture, too
         return [spec]
     subtask, colon, pattern = spec.rpartition(":")
     root, pattern = Path(folder).expanduser(), str(Path(pattern).expanduser())
