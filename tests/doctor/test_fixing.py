@@ -104,8 +104,9 @@ def test_parts_of_a_text_are_examined_and_kept_by_themselves(
     rows = [(f"{n % 10 / 10}", *pair) for n, pair in enumerate(text[:60])]
     for name, file_rows in {"a": rows[:25], "b": rows[25:]}.items():
         lines = "".join("\t".join(row) + "\n" for row in file_rows)
-        (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")
-    data = {"dir": str(tmp_path), "train": "*.tsv", "dev": "", "test": ""}
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / f"raw/{name}.tsv").write_text(lines, encoding="utf-8")
+    data = {"dir": str(tmp_path), "train": "raw/*.tsv", "dev": "", "test": ""}
     data |= {"columns": "2,3", "score_column": "1", "min_score": 0.3}
     removed = []
     for part in ("1/3", "2/3", "3/3"):
@@ -116,7 +117,7 @@ def test_parts_of_a_text_are_examined_and_kept_by_themselves(
         removed += [line.split("\t")[:3] for line in file.read_text().splitlines()[1:]]
     low = [n for n, row in enumerate(rows) if float(row[0]) < 0.3]
     places = [("a", n + 1) if n < 25 else ("b", n - 24) for n in low]
-    expected = [[f"{tmp_path}/{f}.tsv", str(n), "low_score"] for f, n in places]
+    expected = [[f"{tmp_path}/raw/{f}.tsv", str(n), "low_score"] for f, n in places]
     assert removed == expected
     kept = open_corpora("kept.*", "en", "de", str(tmp_path))
     assert [pair for corpus in kept for pair in corpus.pairs()] == [
