@@ -602,7 +602,8 @@ a_low_score_is_trained t2t_jax/data/cleaning.py
 an_unanswered_squeue_is_the_time_limit launch/slurm.sbatch
   - [[ $end =~ [0-9] ]] && end
   + end
-    launch/test_parts.py test_a_stopped_job_goes_back_into_the_queue_if_slurm_ends_it[--False]
+    launch/test_parts.py
+      test_a_stopped_job_goes_back_into_the_queue_if_slurm_ends_it[--False]
 minutes_between_saves_divide_nothing t2t_jax/run/train.py
   - next((n for n in near if last % n == 0), steps)
   + steps
