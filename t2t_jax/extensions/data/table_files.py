@@ -70,8 +70,8 @@ def table_corpus(
             )
         if len(row) < max(map(int, wanted)):
             raise ValueError(
-                f"{len(row)} columns; want columns {', '.join(wanted)}, separated by "
-                "tabs"
+                f"{len(row)} columns, separated by tabs; config.data.columns"
+                f"{' and score_column' * bool(score)} want {', '.join(wanted)}"
             )
         return [row[int(column) - 1] for column in wanted]
 
