@@ -335,9 +335,11 @@ def _drawn(pairs: Pairs) -> str:
         return f"an epoch draws {' + '.join(rows)}"
     total = sum(size * weight for size, weight, _ in counted)
     ranks = zip(("the largest", "the median", "the smallest"), rows, strict=True)
+    table = (pairs.folder or Path()) / CORPORA
+    see = f"; see {table}" * table.exists()  # earlier versions wrote none
     return (
         f"an epoch draws {total:,.0f} pairs of {len(counted):,} corpora: "
-        f"{', '.join(map(' '.join, ranks))}; see {(pairs.folder or Path()) / CORPORA}"
+        f"{', '.join(map(' '.join, ranks))}{see}"
     )
 
 

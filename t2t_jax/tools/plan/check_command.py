@@ -67,11 +67,8 @@ def main(_):
 def rows(config: Config, task: Task, workdir: str | None, slice: str) -> Iterator[Row]:
     """Yields what a run finds and what is missing, in the order of a start."""
     versions = (f"{name} {metadata.version(name)}" for name in PACKAGES)
-    yield (
-        "found",
-        "versions",
-        ", ".join([f"Python {sys.version.split()[0]}", *versions]),
-    )
+    python = f"Python {sys.version.split()[0]}"
+    yield "found", "versions", ", ".join([python, *versions])
     try:
         text = open_text(task)
     except UserError as e:
@@ -82,11 +79,8 @@ def rows(config: Config, task: Task, workdir: str | None, slice: str) -> Iterato
         for corpus in corpora:
             if not corpus.is_here():
                 here &= name == "test"
-                yield (
-                    MISSING,
-                    f"data.{name}",
-                    f"{corpus.spec}: its first use downloads it",
-                )
+                details = f"{corpus.spec}: its first use downloads it"
+                yield MISSING, f"data.{name}", details
         there = [corpus.spec for corpus in corpora if corpus.is_here()]
         if there:
             ends = " to ".join(dict.fromkeys([there[0], there[-1]]))
