@@ -11,11 +11,13 @@ install   copy this tree, pip install   run       start training on all workers
 follow    show the output of worker 0   status    show TPU and training
 stop      SIGTERM: save and end         delete    delete the TPU (it costs until then)
 watch     until training is finished: after a preemption queue, install and run again
+check     list here, before anything is rented, what the run finds and what is missing
 
 --name=t2t-jax          --project=PROJECT      --zone=ZONE (required)
 --type=v5litepod-16     --version=RUNTIME      (default: the usual one of the type)
 --spot                  cheaper, may be preempted
 --workdir=gs://B/F      required for run and watch; goes to t2t_jax.main
+--env=NAME=VALUE        an environment variable of the workers; may be repeated
 --every=60              seconds between two checks of watch
 --restarts=10           limit for a training that fails; preemptions do not count
 --dry_run               print the gcloud commands and execute nothing
@@ -33,11 +35,11 @@ say() {
 }
 
 name=t2t-jax zone='' project='' type=v5litepod-16 version='' workdir='' spot='' dry_run=''
-every=60 restarts=10 arguments=()
+every=60 restarts=10 arguments=() variables=()
 command=${1:-}
 [[ $# == 0 ]] || shift
 case $command in
-    create | queue | install | run | follow | status | watch | stop | delete) ;;
+    create | queue | install | run | follow | status | watch | stop | delete | check) ;;
     -h | --help | help) usage && exit ;;
     *) wrong "got '$command' as the command; wanted one of those below" ;;
 esac
@@ -49,15 +51,20 @@ for word in "$@"; do
         --type=?*) type=${word#*=} ;;
         --version=?*) version=${word#*=} ;;
         --workdir=?*) workdir=${word#*=} ;;
+        --env=[A-Za-z_]*=*) variables+=("${word#*=}") ;;
         --every=?*) every=${word#*=} ;;
         --restarts=?*) restarts=${word#*=} ;;
         --spot) spot=yes ;;
         --dry_run) dry_run=yes ;;
-        --name | --zone | --project | --type | --version | --workdir | --every | --restarts)
+        --name | --zone | --project | --type | --version | --workdir | --every | --restarts | --env)
             wrong "got $word; wanted $word=VALUE in one word" ;;
         *) arguments+=("$word") ;;
     esac
 done
+if [[ $command == check ]]; then
+    exec env "${variables[@]}" python -m t2t_jax check "${arguments[@]}" \
+        ${workdir:+"--workdir=$workdir"}
+fi
 [[ -n $zone ]] || wrong "no --zone; wanted one that has $type, such as --zone=us-west4-a"
 if [[ $command == run || $command == watch ]]; then
     [[ -n $workdir ]] || wrong "no --workdir; wanted --workdir=gs://BUCKET/FOLDER"
@@ -188,7 +195,9 @@ refuse_if_training() {
 
 run() {
     refuse_if_training || return
-    on_workers all "bash $worker run$(printf ' %q' "${arguments[@]}")"
+    local environment=''
+    [[ ${#variables[@]} == 0 ]] || environment="env$(printf ' %q' "${variables[@]}") "
+    on_workers all "${environment}bash $worker run$(printf ' %q' "${arguments[@]}")"
 }
 
 follow() {

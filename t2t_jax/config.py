@@ -31,8 +31,7 @@ from t2t_jax.sections import (
 # Types of the weights of a model that only decodes. They are chosen when it is loaded,
 # not in its config: any workdir can be loaded either way.
 WEIGHTS = ("float32", "int8")
-# What computes then, likewise.
-ENGINES = ("jax", "ctranslate2", "auto")
+ENGINES = ("jax", "ctranslate2", "auto")  # what computes then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,10 +143,10 @@ class ModelConfig(Section):
 class DataConfig(Section):
     """Training, dev and test text, and how it is batched (section 5.1).
 
-    `train`, `dev` and `test` are corpora, separated by commas: a prefix of two text
-    files (`news` stands for `news.en` and `news.de`, or the same with `.gz`),
-    `tfds:NAME:SPLIT` for TensorFlow Datasets, or `grammar:SPLIT` for the built-in
-    corpus. In `train`, an epoch reads `NAME@2` twice and `PLACE@0.5` half.
+    `train`, `dev` and `test` are corpora, separated by commas: a prefix (`news` for
+    `news.en` and `news.de`), a table (`news.tsv`, `news.jsonl`; each also `.gz`), a
+    pattern (`raw/*.tsv`), `tfds:NAME:SPLIT` for TensorFlow Datasets, `grammar:SPLIT`
+    for the built-in corpus. In `train`, an epoch reads `NAME@2` twice.
     """
 
     # The language to translate from; its text files have this ending, as in news.en.
@@ -158,6 +157,12 @@ class DataConfig(Section):
     dir: str = field("", safe=True)
     # Training text: one or more corpora.
     train: str = field("")
+    # Columns of source and target in `.tsv` files, as "2,3", or keys in `.jsonl` files.
+    # Empty: the only two columns; the keys that are called like the languages.
+    columns: str = field("")
+    # Their column or key of a score, and the least score of a training pair.
+    score_column: str = field("")
+    min_score: float = field(0.0)
     # T: an epoch draws pairs of a corpus in proportion to size^(1/T) and its weight.
     # 1: all pairs equally often; higher: small corpora more often, large ones less.
     temperature: float = field(1.0, low=1e-3)
@@ -277,9 +282,10 @@ class TrainConfig(Section):
     log_every: int = field(100, low=1, safe=True)
     # Steps between two evaluations on the dev text.
     eval_every: int = field(1_500, low=1, safe=True)
-    # Steps between two checkpoints. Scoring averages the last ones, so this changes
-    # scores.
+    # Steps between two checkpoints; scores are of averages, so this changes them.
     save_every: int = field(1_250, low=1)
+    # Minutes in place of `save_every`: its steps, by the first ones' speed. 0: not.
+    save_minutes: float = field(0.0, low=0)
     # The first lines of the dev text, which every evaluation translates to measure
     # BLEU; 0: no BLEU.
     dev_lines: int = field(500, low=0)
@@ -401,7 +407,7 @@ class SearchOptions(Section):
         the first ones: so scores that were stored before an option existed are still
         those of the same search.
         """
-        recorded = {}
+        recorded, first = {}, ("beam", "alpha", "penalty", "stop")
         for option in dataclasses.fields(SearchOptions):
             value = getattr(self, option.name)
             if option.name == "extra_length":
@@ -409,14 +415,10 @@ class SearchOptions(Section):
             elif option.name in ("groups", "diversity"):
                 has_effect = self.groups > 1
             else:
-                has_effect = option.name in _FIRST_OPTIONS or value != option.default
+                has_effect = option.name in first or value != option.default
             if has_effect:
                 recorded[option.name] = value
         return recorded
-
-
-# Options that every stored score records.
-_FIRST_OPTIONS = ("beam", "alpha", "penalty", "stop")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -183,6 +183,9 @@ class Workdir:
         if config.model.products == "auto":  # stands for what the run has chosen
             products = recorded.model.products
             config = fields.changed(config, "model", products=products)
+        if config.train.save_minutes:  # the steps that it stands for are the run's
+            steps = recorded.train.save_every
+            config = fields.changed(config, "train", save_every=steps)
         changed = fields.differences(recorded, config)
         # Fields such as the number of steps may change during a run; see `config.py`.
         unsafe = {name: pair for name, (*pair, safe) in changed.items() if not safe}

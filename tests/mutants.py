@@ -608,6 +608,19 @@ wild_seeds_hide_other_rows t2t_jax/tools/experiment/statistics.py a11739f
   - p_seeds = welch_test(row_values, base_values)
   + p_seeds = t_test(row_values, base_values, *pooled)
     experiment/test_statistics.py test_a_row_of_wild_seeds_does_not_hide_the_others
+a_low_score_is_trained t2t_jax/data/cleaning.py
+  - isinstance(pair, LowScore) for pair
+  + False for pair
+    data/test_corpus.py test_training_leaves_out_low_scores_and_counts_them
+an_unanswered_squeue_is_the_time_limit launch/slurm.sbatch
+  - [[ $end =~ [0-9] ]] && end
+  + end
+    launch/test_parts.py
+      test_a_stopped_job_goes_back_into_the_queue_if_slurm_ends_it[--False]
+minutes_between_saves_divide_nothing t2t_jax/run/train.py
+  - next((n for n in near if last % n == 0), steps)
+  + steps
+    test_runs.py test_minutes_between_saves_are_steps_by_the_first_logged_speed
 a_tag_is_split t2t_jax/data/corpus.py c93f1e7
   - tuple(record.get("symbols", ()))
   + ()

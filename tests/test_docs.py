@@ -106,8 +106,11 @@ def known_flags(generated, module: str, arguments: list[str]) -> set[str]:
     if package == "pytest":
         return {"ideas"}
     in_script = re.findall(r"--(\w+)", (ROOT / module).read_text())
-    trains = [*generated.flags_of("main"), *generated.flags_of("experiment")]
-    return {*in_script, *trains}
+    named = [
+        word for word in arguments[:1] if module.endswith("sbatch") and "-" not in word
+    ]
+    of_commands = map(generated.flags_of, ["main", "experiment", *named])
+    return {*in_script, *(flag for flags in of_commands for flag in flags)}
 
 
 def test_every_flag_of_a_command_exists(generated):

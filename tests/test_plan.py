@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.costs.chips import CHIPS
+from t2t_jax.costs.chips import CHIPS, find_slice
 from t2t_jax.tools.plan import command
 from t2t_jax.tools.plan import forecast as plans
 from t2t_jax.tools.plan.command import parse_mesh
@@ -32,6 +32,13 @@ def test_a_page_has_the_memory_the_collectives_and_the_time(forecast):
     words = "P ", "O ", "T ", "all-gather over fsdp", "all-reduce", "tokens/s"
     assert [word for word in (*words, "3,000 tokens") if word not in page] == []
     assert json.loads(json.dumps(forecast)) == forecast
+    assert "minutes; config.train.save_minutes" in page
+    # Two machines are not one domain of NVLink.
+    assert "nodes" not in page
+    two = find_slice("h100:16")
+    assert (two.nodes, two.interconnect()) == (2, CHIPS["h100"].network)
+    page = command.plan_text(forecast | {"nodes": two.nodes})
+    assert "; 2 nodes of 8, linked at 50 GB/s a chip" in page
 
 
 def test_a_refusal_has_the_numbers_and_the_flags(forecast):

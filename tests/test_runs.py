@@ -20,9 +20,10 @@ from t2t_jax.extensions.run.rerun import batch_of_step
 from t2t_jax.extensions.run.synthetic_text import PairOptions, write_pairs
 from t2t_jax.run import initialization
 from t2t_jax.tasks.table import task_of
+from t2t_jax.training import metrics_log
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.workdir import Workdir
-from tests.small_run import assert_same, config_for, logged
+from tests.small_run import assert_same, config_for, final_parameters, logged
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -245,3 +246,32 @@ def test_dev_scores_are_of_the_averaged_parameters_that_are_saved(
         tokens = sum(len(score.pieces) for score in scores)
         nll = -sum(score.log_prob for score in scores) / tokens
         assert losses[step] == pytest.approx(nll, rel=1e-4)
+
+
+def test_minutes_between_saves_are_steps_by_the_first_logged_speed(
+    trained, text, tmp_path, monkeypatch, capsys
+):
+    def of_two_seconds(file, read_log=metrics_log.read_log):
+        log = read_log(file)
+        rows = [{**e, "seconds_per_step": 2.0} for e in log.entries if e["step"] <= 3]
+        return log._replace(entries=rows)
+
+    monkeypatch.setattr("t2t_jax.run.train.read_log", of_two_seconds)
+    # 5 steps; 4 is the nearest number below that divides 12.
+    config = config_for(text, train={"save_every": 1250, "save_minutes": 10 / 60})
+
+    def stop(step, state):
+        if step == 2:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        train(config, tmp_path / "run", after_step=stop)
+    for _ in range(2):  # the second has nothing left to train
+        train(config, tmp_path / "run")
+        assert Workdir(tmp_path / "run").config().train.save_every == 4
+    assert "saving every 4 steps" in capsys.readouterr().err
+    # The run with `save_every=4`: its end, and what is averaged.
+    assert parameter_steps(tmp_path / "run") == parameter_steps(trained[0])
+    assert_same(
+        *(final_parameters(run, text) for run in (trained[0], tmp_path / "run"))
+    )

@@ -37,6 +37,7 @@ COMMANDS = {
     },
     "check": {
         "verify": "measure on this machine what the documentation promises",
+        "check": "list what a run finds and what is missing, and start nothing",
         "plan": "forecast whether a run fits on other chips, and how long it takes",
         "doctor": "find what is wrong with a text before training on it",
         "whatwas": "list the sentences of a step's batch, or execute steps again",
@@ -52,6 +53,7 @@ TOOLS = {
     "describe": "plan.describe_command",
     "plot": "pages.command",
     "verify": "verify.command",
+    "check": "plan.check_command",
     "plan": "plan.command",
     "doctor": "doctor.command",
     "serve": "serve.command",

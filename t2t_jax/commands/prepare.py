@@ -16,7 +16,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
-from t2t_jax.data.prepare import prepared_pairs, report_lines
+from t2t_jax.data.prepare import CORPORA, prepared_pairs, report_lines
 from t2t_jax.extensions.data.parts import STAGES
 from t2t_jax.io.cache import cache_folder
 from t2t_jax.io.errors import UserError
@@ -97,5 +97,8 @@ def main(_):
         pairs = prepared_pairs(text.corpora, vocabulary(), text.config, task)
     if pairs is not None:
         lines = [*report_lines(pairs), f"prepared: {pairs.folder}"]
+        table = pairs.folder / CORPORA
+        if len(pairs.sizes) > 1 and table.exists():  # earlier versions wrote none
+            lines = [*table.read_text(encoding="utf-8").splitlines(), *lines]
     for line in lines:
         say(line)

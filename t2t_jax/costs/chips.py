@@ -249,6 +249,11 @@ class Slice:
         """The slice's name for the TPU compiler, such as `v5e:2x4`."""
         return f"{self.name}:{'x'.join(map(str, self.shape))}"
 
+    @property
+    def nodes(self) -> int:
+        """Number of machines of GPUs; 1 for other chips."""
+        return -(-self.count // NODE) if self.chip.network else 1
+
     def interconnect(self) -> float:
         """Bytes/s that a chip can send in a collective of the complete slice.
 
@@ -257,8 +262,7 @@ class Slice:
         otherwise 2 (n - 1) / n on average.
         """
         if self.chip.kind != "tpu":
-            nodes = self.chip.network and self.count > NODE
-            return self.chip.network if nodes else self.chip.link
+            return self.chip.network if self.nodes > 1 else self.chip.link
         links = 0.0
         for n in self.shape:
             # In a ring of two, both links would go to the same neighbour.

@@ -2,30 +2,33 @@
 
 A pair is dropped by the first rule that it breaks:
 
+    low score     its score is below `config.min_score` (`LowScore`)
     empty         a side has no visible character
     duplicate     the same two lines came before, in this corpus or an earlier one
     too long      a side has more than `config.max_length` tokens
     length ratio  one side has over `config.max_ratio` times the tokens of the other
 
-Tokens include EOS. The first two rules need no tokenizer, so they also apply to the
+Tokens include EOS. The first three rules need no tokenizer, so they also apply to the
 text that the tokenizer is trained on. Dev and test sets are never cleaned.
 """
 
 import hashlib
 import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.corpus import Corpus, LowScore, Pair
 from t2t_jax.data.hashing import HashSet
 from t2t_jax.data.tokenizers.vocabulary import parse_symbols
 from t2t_jax.io.messages import Progress
 from t2t_jax.text.words import blank_matcher
 
 FIELDS = {  # from a rule to the field of config.data that controls it
+    "low score": "min_score",
     "empty": "",
     "duplicate": "deduplicate",
     "too long": "max_length",
@@ -93,6 +96,7 @@ class Cleaner:
       read: The number of pairs seen.
       dropped: The number of pairs that each rule dropped.
       examples: The first few pairs that each rule dropped: (corpus, line, pair).
+      by_corpus: Of each corpus, the pairs read ("read") and dropped by each rule.
     """
 
     def __init__(
@@ -109,12 +113,17 @@ class Cleaner:
         self.read = 0
         self.dropped = dict.fromkeys(FIELDS, 0)
         self.examples: dict[str, list[tuple[int, int, Pair]]] = {r: [] for r in FIELDS}
+        self.by_corpus: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
     def by_text(self, chunk: Chunk) -> Chunk:
         """Applies the rules that need no tokenizer; returns the remaining pairs."""
         self.read += len(chunk.pairs)
+        self.by_corpus[chunk.corpus]["read"] += len(chunk.pairs)
+        low_p = np.array([isinstance(pair, LowScore) for pair in chunk.pairs], bool)
+        chunk = self._drop("low score", chunk, low_p)
         empty_p = np.array(
-            [any(self._is_empty(pair[s]) for s in self._sides) for pair in chunk.pairs]
+            [any(self._is_empty(pair[s]) for s in self._sides) for pair in chunk.pairs],
+            bool,
         )
         chunk = self._drop("empty", chunk, empty_p)
         if self._config.deduplicate and chunk.pairs:
@@ -137,19 +146,23 @@ class Cleaner:
 
     def _drop(self, rule: str, chunk: Chunk, dropped_p: np.ndarray) -> Chunk:
         """Counts the pairs that a rule drops, keeps examples, returns the others."""
-        self.dropped[rule] += int(dropped_p.sum())
+        self.dropped[rule] += (count := int(dropped_p.sum()))
+        self.by_corpus[chunk.corpus][rule] += count
         examples = self.examples[rule]
         for i in np.flatnonzero(dropped_p)[: EXAMPLES - len(examples)]:
             examples.append((chunk.corpus, int(chunk.lines[i]), chunk.pairs[i]))
         return chunk.drop(dropped_p)
 
-    def add(self, read: int, dropped: dict, examples: dict) -> None:
+    def add(self, read: int, dropped: dict, examples: dict, by_corpus: dict) -> None:
         """Adds the attributes of the cleaner of the text's next part."""
         self.read += read
+        for corpus, counts in by_corpus.items():
+            self.by_corpus[int(corpus)].update(counts)
         for rule in FIELDS:
-            self.dropped[rule] += dropped[rule]
+            # A part of an earlier version has no scores.
+            self.dropped[rule] += dropped.get(rule, 0)
             stored = self.examples[rule]
-            stored += examples[rule][: EXAMPLES - len(stored)]
+            stored += examples.get(rule, [])[: EXAMPLES - len(stored)]
 
     def show(self, specs: Sequence[str]) -> str:
         """The examples as text for a person; `specs` are the names of the corpora."""

@@ -6,9 +6,14 @@ A spec is a string that names a corpus. `config.data.train`, `dev` and `test`, a
     news/train         the files `news/train.en` and `news/train.de`, or the same with
                        `.gz`. Relative prefixes start at `config.data.dir` in a config,
                        and at the current folder on a command line
+    raw/news.tsv       columns of one file, or keys of `news.jsonl`, plain or `.gz`
+                       (`extensions/data/table_files.py`)
+    raw/*.tsv.gz       all files that match, sorted; `text/part*` all such prefixes
     grammar:unseen     a split of the built-in corpus (`extensions/grammar/corpus.py`)
     tfds:wmt14_translate/de-en:train
                        a split of TensorFlow Datasets (`data/tfds.py`)
+    sacrebleu:wmt14/full
+                       a published test set (`extensions/data/sacrebleu_sets.py`)
 
 Other tasks have specs of their own, such as a file of one-sided text. What is opened
 is a `Corpus`: names, a function that yields the pairs, and one that hashes them.
@@ -28,12 +33,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from t2t_jax.config import DataConfig
 from t2t_jax.data.text_files import (
     HASHES_ENDING,
     check_hashes,
     file_hash,
     find_file,
-    not_empty,
     pair_hasher,
     read_lines,
     similar_files,
@@ -43,8 +48,14 @@ from t2t_jax.io import ideas
 from t2t_jax.io.atomic import read_checked_json
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import split_names
-from t2t_jax.text.languages import identify
+from t2t_jax.sections import at_address
 from t2t_jax.text.units import Pair
+
+TABLE_NAME = re.compile(r"\.(tsv|jsonl)(\.gz)?$")
+
+
+class LowScore(tuple[str, str]):
+    """A pair that training leaves out: its score is below `config.data.min_score`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,6 +80,7 @@ class Corpus:
       pairs_after: Yields the pairs after the first N, faster than `pairs`; None if it
         cannot.
       written: What a config names it, with its weight.
+      skipped: Pairs of it before those of `pairs`, in a part of a text.
     """
 
     spec: str
@@ -86,9 +98,12 @@ class Corpus:
     is_here: Callable[[], bool] = lambda: True
     pairs_after: Callable[[int], Iterator[Pair]] | None = None
     written: str = ""
+    skipped: int = 0
 
     def span(self, begin: int, end: int | None = None) -> Iterator[Pair]:
         """Yields the pairs from `begin` to before `end`, counted from 0."""
+        if begin == end:  # nothing is read for it
+            return iter(())
         if self.pairs_after is None or not begin:
             return itertools.islice(self.pairs(), begin, end)
         return itertools.islice(
@@ -137,33 +152,6 @@ def built_in_grammar() -> ModuleType:
     return importlib.import_module("t2t_jax.extensions.grammar.corpus")
 
 
-def grammar_corpus(split: str, source: str, target: str) -> Corpus:
-    """A split of the built-in English-German corpus, in either direction."""
-    spec = f"grammar:{split}"
-    codes = identify(source).code, identify(target).code
-    if {*codes} != {"en", "de"}:
-        raise UserError(
-            f"{spec} is English-German; got config.data.source={source!r} and "
-            f"config.data.target={target!r}; want 'en' and 'de', in either order"
-        )
-    grammar = built_in_grammar()
-    grammar.check_split(split, spec)
-
-    def pairs() -> Iterator[Pair]:
-        for english, german in grammar.pairs(split):
-            yield (english, german) if codes[0] == "en" else (german, english)
-
-    direction = "-".join(codes).encode()
-    return Corpus(
-        spec,
-        split,
-        source,
-        target,
-        pairs=pairs,
-        fingerprint=lambda: _hash(grammar.fingerprint(split).encode(), direction),
-    )
-
-
 def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
     """Two text files with the same prefix, aligned by line.
 
@@ -177,14 +165,14 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
 
     def pairs_after(skipped: int) -> Iterator[Pair]:
         names = files()
-        aligned = _aligned(names, skipped)
+        aligned = file_pairs(names, skipped)
         if hashes := find_file(prefix, HASHES_ENDING):
             hash_pair = pair_hasher(source, target)
             aligned = check_hashes(aligned, hash_pair, names, hashes, skipped)
         yield from aligned
 
     def fingerprint() -> str:
-        return _hash(*(bytes.fromhex(file_hash(file)) for file in files()))
+        return hash_of(*(bytes.fromhex(file_hash(file)) for file in files()))
 
     return Corpus(
         str(prefix),
@@ -198,7 +186,7 @@ def file_corpus(prefix: Path, source: str, target: str) -> Corpus:
     )
 
 
-def _aligned(files: tuple[Path, Path], skipped: int) -> Iterator[Pair]:
+def file_pairs(files: tuple[Path, Path], skipped: int = 0) -> Iterator[Pair]:
     """Yields the pairs of two files; raises the errors of the files themselves.
 
     The first `skipped` pairs are left out.
@@ -222,7 +210,8 @@ def _aligned(files: tuple[Path, Path], skipped: int) -> Iterator[Pair]:
         )
 
 
-def _hash(*parts: bytes) -> str:
+def hash_of(*parts: bytes) -> str:
+    """Hashes the hashes of some parts."""
     digest = hashlib.sha256()
     for part in parts:
         # A hash of hashes: ("ab", "c") and ("a", "bc") differ.
@@ -263,98 +252,6 @@ def symbols_of(prefix: Path) -> tuple[str, ...]:
     return tuple(record.get("symbols", ()))
 
 
-# ------------------------------------------------------------------ one-sided text
-
-
-def open_lines(spec: str, source: str, target: str, folder: str = "") -> Corpus:
-    """Opens one-sided text, for language models; an example is ("", line).
-
-    A spec is a text file, plain or `.gz`, one example a line; or one of sentence pairs
-    with a scheme, such as `grammar:train`, of which the target is read. Raises
-    UserError if there is none.
-    """
-    if scheme_of(spec):
-        return derived(
-            open_corpus(spec, source, target, folder),
-            "targets",
-            lambda pairs: (("", line) for _, line in pairs),
-            source="",
-            target="lines",
-        )
-    named = in_folder(spec, folder)
-    file = next(filter(Path.is_file, (named, Path(f"{named}.gz"))), None)
-    if file is None:
-        raise UserError(
-            f"{named} does not exist; {similar_files(named)}. One-sided text is named "
-            "by its file, such as news.en"
-        )
-
-    def pairs() -> Iterator[Pair]:
-        for line in not_empty(
-            read_lines(file), f"{file} is empty; want one sentence a line"
-        ):
-            yield "", line
-
-    return Corpus(
-        str(file),
-        file.name.removesuffix(".gz"),
-        "",
-        "lines",
-        pairs,
-        lambda: named_hash("lines", file_hash(file)),
-    )
-
-
-def documents(corpus: Corpus) -> Corpus:
-    """The documents of one-sided text; an example is ("", lines joined by line feeds).
-
-    Lines of white space alone separate documents; how many does not matter. Examples
-    are numbered as documents, from 1. Reading it raises UserError if there is none.
-    """
-
-    def joined(pairs: Iterator[Pair]) -> Iterator[Pair]:
-        text = (line for _, line in pairs)
-        for has_text, lines in itertools.groupby(text, lambda line: bool(line.strip())):
-            if has_text:
-                yield "", "\n".join(lines)
-
-    complaint = (
-        f"{corpus.spec} has no document: all its lines are empty; want text, with an "
-        "empty line between two documents"
-    )
-    return derived(
-        corpus,
-        "documents",
-        lambda pairs: not_empty(joined(pairs), complaint),
-        source="",
-        target="documents",
-    )
-
-
-# ------------------------------------------------------------- several tasks in one
-
-
-def copied(corpus: Corpus) -> Corpus:
-    """One-sided text, whose source is its target."""
-    return derived(corpus, "copy", lambda pairs: ((line, line) for _, line in pairs))
-
-
-def tagged(corpus: Corpus, subtask: str, tag: str) -> Corpus:
-    """The corpus of a subtask; each source begins with the subtask's tag.
-
-    Its name is `SUBTASK.NAME`: several subtasks may have a set called "test".
-    """
-    return derived(
-        corpus,
-        tag,
-        lambda pairs: ((f"{tag} {source}", target) for source, target in pairs),
-        spec=f"{subtask}:{corpus.spec}",
-        name=f"{subtask}.{corpus.name}",
-        subtask=subtask,
-        tag=tag,
-    )
-
-
 # -------------------------------------------------------------------------- specs
 
 
@@ -364,25 +261,37 @@ def in_folder(spec: str, folder: str) -> Path:
 
 
 def scheme_of(spec: str) -> str:
-    """The beginning of a spec that is not files: "grammar", "tfds"; or ""."""
+    """The beginning of a spec that is not files, such as "grammar"; or ""."""
     scheme, colon, _ = spec.partition(":")
-    return scheme if colon and scheme in ("grammar", "tfds") else ""
+    return scheme if colon and scheme in ("grammar", "tfds", "sacrebleu") else ""
 
 
-def open_corpus(spec: str, source: str, target: str, folder: str = "") -> Corpus:
+def open_corpus(
+    spec: str,
+    source: str,
+    target: str,
+    folder: str = "",
+    data: DataConfig | None = None,
+) -> Corpus:
     """Opens the corpus at one spec.
 
     Args:
       spec: See the top of this file.
       source, target: The languages to translate from and into.
       folder: The folder where relative prefixes start.
+      data: Its columns and scores are those of `.tsv` and `.jsonl` files.
 
     Raises:
-      UserError: An unknown split or data set, or languages that it does not have.
+      UserError: An unknown split or data set, languages that it does not have, or no
+        such table.
     """
     scheme = scheme_of(spec)
     if scheme == "grammar":
-        return grammar_corpus(spec.removeprefix("grammar:"), source, target)
+        split = spec.removeprefix("grammar:")
+        return built_in_grammar().split_corpus(split, source, target)
+    if scheme == "sacrebleu":
+        open_set = at_address("extensions.data.sacrebleu_sets.open_set")
+        return open_set(spec, source, target)
     if scheme == "tfds":
         split = TfdsSplit(spec, source, target)
         return Corpus(
@@ -394,22 +303,31 @@ def open_corpus(spec: str, source: str, target: str, folder: str = "") -> Corpus
             split.fingerprint,
             is_here=split.is_prepared,
         )
-    return file_corpus(in_folder(spec, folder), source, target)
+    file = in_folder(spec, folder)
+    if TABLE_NAME.search(file.name) and not find_file(file, source, target):
+        table_corpus = at_address("extensions.data.table_files.table_corpus")
+        return table_corpus(file, source, target, data)
+    return file_corpus(file, source, target)
 
 
 def open_corpora(
-    specs: str, source: str, target: str, folder: str = "", weights: bool = False
+    specs: str,
+    source: str,
+    target: str,
+    folder: str = "",
+    weights: bool = False,
+    data: DataConfig | None = None,
 ) -> list[Corpus]:
     """Opens the parallel corpora at several specs.
 
     Args:
       source: The language to translate from; file names end in it.
       target: The language to translate into; file names end in it.
-      others: As for `open_specs`.
+      others: As for `open_specs` and `open_corpus`.
     """
 
     def open_one(spec: str, folder: str) -> Corpus:
-        return open_corpus(spec, source, target, folder)
+        return open_corpus(spec, source, target, folder, data)
 
     return open_specs(specs, open_one, folder, weights)
 
@@ -426,20 +344,24 @@ def open_specs(
 
     Raises:
       UserError: A weight that is not a number above 0, or that is not allowed here; a
-        spec that is given twice or cannot be opened.
+        spec that is given twice, cannot be opened or, as a pattern, matches nothing.
     """
     corpora: dict[str, Corpus] = {}
     for written in split_names(specs):
         # Files may have a name such as "news@2.en"; then "@2" need not be a weight.
         exists = "@" in written and _has_files(in_folder(written, folder))
         spec, weight = _split_weight(written, weights, exists)
-        corpus = open_one(spec, folder)
-        if corpus.spec in corpora:
-            fix = f"; for twice an epoch write {spec}@2" if weights else ""
-            raise UserError(f"{specs!r} names {spec} twice; want it once{fix}")
-        corpora[corpus.spec] = dataclasses.replace(
-            corpus, weight=weight, written=written
-        )
+        names = [spec]
+        if re.search(r"[*?[]", spec) and not _has_files(in_folder(spec, folder)):
+            names = at_address("extensions.data.patterns.matches")(spec, folder)
+        for name in names:
+            corpus = open_one(name, folder)
+            if corpus.spec in corpora:
+                fix = f"; for twice an epoch write {spec}@2" if weights else ""
+                raise UserError(f"{specs!r} names {name} twice; want it once{fix}")
+            corpora[corpus.spec] = dataclasses.replace(
+                corpus, weight=weight, written=name + written.removeprefix(spec)
+            )
     return list(corpora.values())
 
 
@@ -455,13 +377,20 @@ def heaviest_first(corpora: Iterable[Corpus]) -> list[Corpus]:
 def check_files(corpora: Iterable[Corpus]) -> None:
     """Reads the first pair of each text file.
 
-    So one that is missing is reported now, before the others are read.
+    So those that are missing are reported now, together, before the others are read.
     """
+    errors = []
     for corpus in corpora:
         while corpus.made_of:
             corpus = corpus.made_of
         if not scheme_of(corpus.spec):
-            next(corpus.pairs(), None)
+            try:
+                next(corpus.pairs(), None)
+            except UserError as e:
+                errors.append(str(e))
+    if errors:
+        more = [f"... and {len(errors) - 5:,} more"] * (len(errors) > 5)
+        raise UserError("\n".join([*errors[:5], *more]))
 
 
 def distinct(corpora: list[Corpus]) -> list[Corpus]:

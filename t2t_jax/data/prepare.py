@@ -27,6 +27,7 @@ from t2t_jax.data.pairs import Examples, Pairs, cut, prepared_key
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.io.cache import build_once, cache_folder, cache_key, is_intact, known_size
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.tables import text_table
 from t2t_jax.io.threads import in_order
 from t2t_jax.sections import at_address
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:  # most text does not vary
     from t2t_jax.extensions.data.variation import Variation
 
 SIDES = "source", "target"
+CORPORA = "corpora.txt"
+LISTED = 4  # corpora; of more, a report gives three
 NO_LIMIT = 1 << 31  # `max_length` of pairs that are cut and never dropped
 
 
@@ -70,8 +73,7 @@ def training_pairs(
     # The lengths of noise are those of stored pairs, so it comes before the variation.
     noise = examples.noise(vocabulary, texts)
     further = examples.further(pairs, corpora, vocabulary)
-    names = tuple(corpus.written for corpus in corpora)
-    pairs = dataclasses.replace(pairs, names=names, noise=noise, further=further)
+    pairs = dataclasses.replace(pairs, noise=noise, further=further)
     return varied(pairs, variation)
 
 
@@ -112,7 +114,8 @@ def prepared_pairs(
     weights = [float(corpus.weight) for corpus in corpora]
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
-    return dataclasses.replace(pairs, weights=weights)
+    names = tuple(corpus.written or corpus.spec for corpus in corpora)
+    return dataclasses.replace(pairs, weights=weights, names=names)
 
 
 def uncut(config: DataConfig, examples: Examples) -> DataConfig:
@@ -181,6 +184,7 @@ def encode(
         "dropped": cleaner.dropped,
         "sizes": sizes,
         "examples": cleaner.examples,
+        "by_corpus": cleaner.by_corpus,
     }
     (folder / "part.json").write_text(json.dumps(tally))
 
@@ -191,7 +195,7 @@ def join(
     """Joins what `encode` wrote of consecutive parts of a text.
 
     Files in `folder`: the tokens, their offsets, `line.npy`, `left_out.txt` (examples
-    of dropped pairs) and `meta.json`.
+    of dropped pairs), `corpora.txt` (a table of what each corpus gave) and `meta.json`.
 
     Raises:
       UserError: cleaning dropped every pair.
@@ -199,7 +203,9 @@ def join(
     tallies = [json.loads((part / "part.json").read_text()) for part in parts]
     cleaner = Cleaner(config)
     for tally in tallies:
-        cleaner.add(tally["read"], tally["dropped"], tally["examples"])
+        # A part of an earlier version counts by no corpus.
+        counts = tally["dropped"], tally["examples"], tally.get("by_corpus", {})
+        cleaner.add(tally["read"], *counts)
     # A part's pairs are consecutive, so those of each corpus follow one another.
     sizes = np.sum([tally["sizes"] for tally in tallies], axis=0).tolist()
     if not sum(sizes):
@@ -218,6 +224,12 @@ def join(
         np.save(folder / f"{side}.offsets.npy", offsets)
     np.save(folder / "line.npy", joined("line.npy"))
     (folder / "left_out.txt").write_text(cleaner.show(specs), encoding="utf-8")
+    columns = ["read", *(rule for rule, count in cleaner.dropped.items() if count)]
+    rows = [["corpus", *columns, "kept"]]
+    for number, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
+        counts = [cleaner.by_corpus[number][column] for column in columns]
+        rows.append([spec, *(f"{count:,}" for count in [*counts, size])])
+    (folder / CORPORA).write_text("\n".join(text_table(rows)) + "\n", encoding="utf-8")
     meta = {
         "dtype": tallies[0]["dtype"],
         "read": cleaner.read,
@@ -310,6 +322,27 @@ def find_prepared(text: dict) -> Pairs:
     return cut(pairs, block) if block else pairs
 
 
+def _drawn(pairs: Pairs) -> str:
+    """Says how many pairs an epoch draws, and of which corpora; of many, which most."""
+    names = pairs.names or [f"corpus {n}" for n in range(1, len(pairs.sizes) + 1)]
+    counted = [*zip(pairs.sizes, pairs.weights, names, strict=True)]
+    listed = counted
+    if len(counted) > LISTED:
+        by_count = sorted(counted, key=lambda row: -row[0] * row[1])
+        listed = [by_count[0], by_count[len(by_count) // 2], by_count[-1]]
+    rows = [f"{size:,} x {weight:.4g} ({name})" for size, weight, name in listed]
+    if listed is counted:
+        return f"an epoch draws {' + '.join(rows)}"
+    total = sum(size * weight for size, weight, _ in counted)
+    ranks = zip(("the largest", "the median", "the smallest"), rows, strict=True)
+    table = (pairs.folder or Path()) / CORPORA
+    see = f"; see {table}" * table.exists()  # earlier versions wrote none
+    return (
+        f"an epoch draws {total:,.0f} pairs of {len(counted):,} corpora: "
+        f"{', '.join(map(' '.join, ranks))}{see}"
+    )
+
+
 def report_lines(pairs: Pairs) -> list[str]:
     """A report on the training text, in lines for a person: kept, dropped, drawn."""
     left_out = ", ".join(f"{n:,} {rule}" for rule, n in pairs.dropped.items() if n)
@@ -321,11 +354,7 @@ def report_lines(pairs: Pairs) -> list[str]:
     if len(pairs) > texts:
         lines.append(f"{texts:,} texts, cut into blocks of {pairs.block:,} tokens")
     if pairs.weights not in ((), (1.0,)):
-        drawn = [
-            f"{size:,} x {weight:.4g}"
-            for size, weight in zip(pairs.sizes, pairs.weights, strict=True)
-        ]
-        lines.append(f"an epoch draws {' + '.join(drawn)}")
+        lines.append(_drawn(pairs))
     if pairs.further.report:
         lines.append(pairs.further.report)
     return lines

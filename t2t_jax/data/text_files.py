@@ -11,10 +11,10 @@ the direction, so one file serves a model and its reverse. Parts are joined like
 texts, by `cat`.
 """
 
-import glob
 import gzip
 import hashlib
 import itertools
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -37,9 +37,10 @@ def similar_files(prefix: Path) -> str:
     """Says which files begin like one that is missing, for an error message."""
     if not prefix.parent.is_dir():
         return f"there is no folder {prefix.parent}"
-    names = sorted(f.name for f in prefix.parent.glob(f"{glob.escape(prefix.name)}*"))
+    name = re.split(r"[*?[]", prefix.name)[0]  # it may be a pattern
+    names = sorted(f.name for f in prefix.parent.glob(f"{name}*"))
     if not names:
-        return f"that folder has no file {prefix.name}*"
+        return f"that folder has no file {name}*"
     return f"that folder has {', '.join(names[:6])}"
 
 

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from t2t_jax.run import initialization
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
+from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
@@ -123,7 +125,7 @@ def train(
         config = with_products(config, workdir)
         clock = TimeLog(check_owner)
         until_the_end.callback(clock.stop)
-        last = _train(
+        config, last = _train(
             config,
             task_of(config),
             workdir,
@@ -155,11 +157,11 @@ def _train(
     clock: TimeLog,
     after_step: Callable[[int, Any], None] | None,
     track: Sequence[str],
-) -> int:
+) -> tuple[Config, int]:
     """Prepares the text and trains; skips what an earlier run has already done.
 
     Returns:
-      The last step.
+      The config, with the steps of `save_minutes`, and the last step.
     """
     with processes.fail_together("preparing the training text", processes.LONG_TIMEOUT):
         vocabulary = _vocabulary(workdir, task, training, config)
@@ -181,9 +183,15 @@ def _train(
     # The manifest holds hashes of the arrays, so this compares the tokens themselves.
     prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
-    with processes.fail_together("writing the workdir"):
-        if processes.is_first():
-            workdir.store(config, vocabulary, text)  # from here on it can be continued
+
+    def store(config: Config) -> None:
+        with processes.fail_together("writing the workdir"):
+            if processes.is_first():
+                workdir.store(config, vocabulary, text)
+
+    timed = _with_save_steps(config, workdir)
+    config = timed or fields.changed(config, "train", save_every=config.train.steps)
+    store(config)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
     for name, scored_pairs in {"dev": dev_pairs, "test": test_pairs}.items():
         if not scored_pairs or not processes.is_first():
@@ -212,10 +220,15 @@ def _train(
         track=track,
         **({"after_step": after_step} if after_step else {}),
     )
+    run = partial(loop.run, workdir=workdir, model=model, bos=vocabulary.bos)
     try:
-        outcome = loop.run(
-            config, workdir, model, vocabulary.bos, pairs, dev_pairs, hooks
-        )
+        if not timed:  # the first steps, which are timed; the run continues after them
+            first = hooks._replace(last=max(2, config.train.log_every))
+            run(config, pairs=pairs, dev=None, hooks=first)
+            config = _with_save_steps(config, workdir) or config
+            store(config)
+            say(f"saving every {config.train.save_every:,} steps")
+        outcome = run(config, pairs=pairs, dev=dev_pairs, hooks=hooks)
     except Exception as e:
         if explanation := memory_check.explain_out_of_memory(e, config):
             raise explanation from e
@@ -232,7 +245,31 @@ def _train(
             f"config.train.save_every={every}; --checkpoint=last is "
             f"{outcome.last_step:,}"
         )
-    return outcome.last_step
+    return config, outcome.last_step
+
+
+def _with_save_steps(config: Config, workdir: Workdir) -> Config | None:
+    """Returns the config with the steps that `save_minutes` stands for, if any.
+
+    They follow from the first logged speed of the run, so each start finds the same
+    number; None if there is none yet. They divide the run's steps if such a number is
+    near.
+    """
+    minutes, last = config.train.save_minutes, config.train.steps
+
+    def logged() -> list[float]:
+        entries = read_log(workdir / METRICS).entries
+        return [e["seconds_per_step"] for e in entries if e.get("seconds_per_step")]
+
+    if not minutes:
+        return config
+    seconds = processes.from_first("the time of a step", lambda: logged()[:1])
+    if not seconds:
+        return None
+    steps = min(last, max(1, round(60 * minutes / seconds[0])))
+    near = range(steps, steps // 2, -1)
+    steps = next((n for n in near if last % n == 0), steps)
+    return fields.changed(config, "train", save_every=steps)
 
 
 def _dev_examples(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config, DataConfig, SearchOptions
 from t2t_jax.data.corpus import (
+    TABLE_NAME,
     Corpus,
     Pair,
     check_files,
@@ -131,7 +132,7 @@ class Task(Examples):
           UserError: it does not exist, or is not what the task needs.
         """
         data = self.config.data
-        return open_corpus(spec, data.source, data.target, folder)
+        return open_corpus(spec, data.source, data.target, folder, data)
 
     @property
     def vocab_sizes(self) -> tuple[int, ...]:
@@ -382,7 +383,14 @@ def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
     dev, tests = (
         open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)
     )
-    check_files([*training, *dev, *tests])
+    check_files(corpora := [*training, *dev, *tests])
+    for name in ("columns", "score_column", "min_score"):
+        tables = any(TABLE_NAME.search(corpus.spec) for corpus in corpora)
+        if (value := getattr(data, name)) and not tables:
+            raise UserError(
+                f"config.data.{name}={value!r} is of .tsv and .jsonl files, and no "
+                "corpus is one; leave it out"
+            )
     return training, dev, distinct(tests)
 
 

@@ -1,6 +1,8 @@
 """Pairs of lines, whole and in step, or a message that a person can act on."""
 
+import dataclasses
 import gzip
+import json
 import types
 from pathlib import Path
 
@@ -9,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.commands.flags import workdirs_of
-from t2t_jax.data.corpus import open_corpora, open_corpus
+from t2t_jax.config import DataConfig
+from t2t_jax.data.cleaning import Cleaner, read_chunks
+from t2t_jax.data.corpus import LowScore, check_files, open_corpora, open_corpus
 from t2t_jax.data.text_files import pair_hasher
+from t2t_jax.extensions.data.one_sided_text import tagged
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import join_names, split_names
 
@@ -182,3 +187,128 @@ def test_names_with_commas_are_corpora_and_workdirs(tmp_path, monkeypatch):
     assert workdirs_of(single) == "runs/x,y"
     several = types.SimpleNamespace(workdir=r"runs/x\,y,runs/z")
     assert workdirs_of(several) == ["runs/x,y", "runs/z"]
+
+
+ROWS = [("0.9", "a dog", "ein Hund"), ("0.2", "a cat", "der"), ("0.7", "b", "c")]
+
+
+def tables(folder, name="x"):
+    """The same pairs and scores as a .tsv.gz and as a .jsonl; opens each."""
+    tsv = "".join("\t".join(row) + "\n" for row in ROWS)
+    (folder / f"{name}.tsv.gz").write_bytes(gzip.compress(tsv.encode()))
+    objects = [{"t": {"en": e, "de": d}, "s": float(s)} for s, e, d in ROWS]
+    lines = "".join(json.dumps(row) + "\n" for row in objects)
+    (folder / f"{name}.jsonl").write_text(lines)
+    for ending, columns, score in (("tsv", "2,3", "1"), ("jsonl", "t.en, t.de", "s")):
+        data = DataConfig(columns=columns, score_column=score, min_score=0.7)
+        yield open_corpus(f"{folder}/{name}.{ending}", "en", "de", data=data), data
+
+
+def test_columns_and_keys_are_pairs_and_low_scores_keep_their_lines(tmp_path):
+    for corpus, data in tables(tmp_path):
+        pairs = [*corpus.pairs()]
+        assert pairs == [row[1:] for row in ROWS]
+        assert [isinstance(pair, LowScore) for pair in pairs] == [False, True, False]
+        assert [*corpus.span(1)] == pairs[1:]
+        assert corpus.name == "x"
+        # What a reader gets is part of the fingerprint.
+        other = dataclasses.replace(data, min_score=0.1)
+        assert (
+            corpus.fingerprint()
+            != open_corpus(corpus.spec, "en", "de", data=other).fingerprint()
+        )
+
+
+def test_training_leaves_out_low_scores_and_counts_them(tmp_path):
+    cleaner = Cleaner(DataConfig())
+    corpora = [corpus for corpus, _ in tables(tmp_path)]
+    kept = [cleaner.by_text(chunk) for chunk in read_chunks(corpora)]
+    # A pair of a low score is no earlier copy of a duplicate.
+    assert [chunk.lines.tolist() for chunk in kept] == [[1, 3], []]
+    assert cleaner.dropped["low score"] == 2
+    assert +cleaner.by_corpus[0] == {"read": 3, "low score": 1}
+    assert cleaner.examples["low score"][0] == (0, 2, ROWS[1][1:])
+    mixture = tagged(corpora[0], "en-de", "<2de>")
+    assert isinstance([*mixture.pairs()][1], LowScore)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "options", "message"),
+    [
+        ("x.tsv", "a\tb\tc", {}, r"x.tsv, line 2: 3 columns; want two, or --config"),
+        ("x.tsv", "a\tb", {"columns": "2,3"}, "x.tsv, line 2: 2 columns, .* want 2, 3"),
+        ("x.tsv", "", {}, "line 2: 1 columns"),
+        ("x.tsv", "a\tb\tno", {"columns": "1,2", "score_column": "3"}, "score is 'no'"),
+        ("x.tsv", "a\tb\tnan", {"columns": "1,2", "score_column": "3"}, "is 'nan'"),
+        ("x.tsv", "", {"columns": "1"}, "x.tsv has a source, a target"),
+        ("x.tsv", "", {"columns": "en,de"}, "numbers from 1"),
+        ("x.tsv", "", {"min_score": 1.0}, "--config.data.score_column"),
+        ("x.jsonl", "{", {}, "x.jsonl, line 2: not JSON"),
+        ("x.jsonl", '{"en": "a", "d": "b"}', {}, "no key 'de', but en, d; want"),
+        ("x.jsonl", '{"en": "a", "de": 1}', {}, "'de' is 1; want a text"),
+        ("x.jsonl", '{"en": "a", "de": "\\ud800"}', {}, "line 2: .*is no character"),
+        ("x.jsonl", '{"en": "a", "de": "b"}', {"score_column": "s"}, "no key 's'"),
+        ("none.tsv", "", {}, "none.tsv does not exist; that folder has no file none"),
+    ],
+)
+def test_rows_without_a_pair_are_told_with_their_line(
+    tmp_path, name, row, options, message
+):
+    good = {"x.tsv": "a\tb\t1\n" if options.get("columns") else "a\tb\n"}
+    good["x.jsonl"] = '{"en": "a", "de": "b", "s": 1}\n'
+    for file, line in good.items():
+        (tmp_path / file).write_text(line + row + "\n")
+    data = DataConfig(**options)
+    with pytest.raises(UserError, match=message):
+        list(open_corpus(f"{tmp_path}/{name}", "en", "de", data=data).pairs())
+
+
+def test_a_text_of_several_lines_is_one_line(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"en": "\\na\\r\\nb\\n", "de": " c "}\n')
+    corpus = open_corpus(f"{tmp_path}/x.jsonl", "en", "de")
+    assert [*corpus.pairs()] == [("a b", " c ")]
+
+
+def test_a_pattern_stands_for_its_files_in_order(tmp_path):
+    for name in ("b", "a"):
+        list(tables(tmp_path, name))
+        write(tmp_path, name)
+
+    def opened(specs, **options):
+        corpora = open_corpora(specs, "en", "de", str(tmp_path), **options)
+        return [(Path(c.spec).name, c.weight, c.written) for c in corpora]
+
+    files = opened("*.tsv.gz@2", weights=True)
+    assert files == [(f"{n}.tsv.gz", 2.0, f"{n}.tsv.gz@2") for n in "ab"]
+    # A prefix with one file is one, too: so its missing half is told.
+    (tmp_path / "c.de.gz").write_bytes(gzip.compress(b"x\n"))
+    assert [name for name, *_ in opened("*")] == ["a", "b", "c"]
+    (tmp_path / "a.en").unlink()
+    with pytest.raises(UserError, match=r"(?s)a\.en does not.*c\.en does not exist"):
+        check_files(open_corpora("*", "en", "de", str(tmp_path)))
+    with pytest.raises(UserError, match=r"x\*.tsv matches no file; .* no file x\*"):
+        opened("x*.tsv")
+    with pytest.raises(UserError, match="a.tsv.gz twice"):
+        opened("a.tsv.gz,*.tsv.gz")
+    (tmp_path / "[z].en").touch()
+    assert opened("[z]")[0][0] == "[z]"  # files may have such names
+
+
+def test_a_published_set_is_read_from_sacrebleus_folder_or_told(tmp_path, monkeypatch):
+    corpus = open_corpus("sacrebleu:wmt14/full", "eng_Latn", "deu")
+    write(tmp_path)
+    files = [f"{tmp_path}/x.en", f"{tmp_path}/x.de", "another reference"]
+    monkeypatch.setattr("sacrebleu.utils.get_files", lambda name, pair: files)
+    assert [*corpus.pairs()] == [("a", "c"), ("b", "d")]
+    assert corpus.name == "wmt14-full"
+
+    def offline(name, pair):
+        raise OSError(f"no network for {name} {pair}")
+
+    monkeypatch.setattr("sacrebleu.utils.get_files", offline)
+    with pytest.raises(UserError, match=r"full en-de\).*sacrebleu -t wmt14/full -l en"):
+        next(corpus.pairs())
+    with pytest.raises(UserError, match=r"has no en-ja; it has"):
+        open_corpus("sacrebleu:wmt14/full", "en", "ja")
+    with pytest.raises(UserError, match="sacrebleu:wmt1: no such test set"):
+        open_corpus("sacrebleu:wmt1", "en", "de")

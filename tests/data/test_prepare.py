@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data import cleaning, prepare
-from t2t_jax.data.corpus import open_corpora, open_lines
+from t2t_jax.data.corpus import open_corpora
 from t2t_jax.data.filling import ragged
 from t2t_jax.data.pairs import Examples, Pairs, cut, encode_pairs, tokenize_in_memory
 from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
+from t2t_jax.extensions.data.one_sided_text import open_lines
 from t2t_jax.io import messages
 from t2t_jax.io.errors import UserError
 from tests.data.test_subword_sampling import foreign

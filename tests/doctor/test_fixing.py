@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from t2t_jax import load_config
-from t2t_jax.data.corpus import file_corpus
+from t2t_jax.data.corpus import file_corpus, open_corpora
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.doctor import command
 from t2t_jax.tools.doctor.examination import Examination, ExaminationOptions
@@ -98,6 +98,33 @@ def test_the_command(text, tmp_path, run_doctor):
         assert len([*csv.reader(file, delimiter="\t")]) == content["dropped"] + 1
 
 
+def test_parts_of_a_text_are_examined_and_kept_by_themselves(
+    text, tmp_path, run_doctor
+):
+    rows = [(f"{n % 10 / 10}", *pair) for n, pair in enumerate(text[:60])]
+    for name, file_rows in {"a": rows[:25], "b": rows[25:]}.items():
+        lines = "".join("\t".join(row) + "\n" for row in file_rows)
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        (tmp_path / f"raw/{name}.tsv").write_text(lines, encoding="utf-8")
+    data = {"dir": str(tmp_path), "train": "raw/*.tsv", "dev": "", "test": ""}
+    data |= {"columns": "2,3", "score_column": "1", "min_score": 0.3}
+    removed = []
+    for part in ("1/3", "2/3", "3/3"):
+        run_doctor(
+            {"data": data}, fix=f"{tmp_path}/kept", part=part, drop="none,low_score"
+        )
+        file = tmp_path / f"kept.{part.replace('/', '-of-')}.removed.tsv"
+        removed += [line.split("\t")[:3] for line in file.read_text().splitlines()[1:]]
+    low = [n for n, row in enumerate(rows) if float(row[0]) < 0.3]
+    places = [("a", n + 1) if n < 25 else ("b", n - 24) for n in low]
+    expected = [[f"{tmp_path}/raw/{f}.tsv", str(n), "low_score"] for f, n in places]
+    assert removed == expected
+    kept = open_corpora("kept.*", "en", "de", str(tmp_path))
+    assert [pair for corpus in kept for pair in corpus.pairs()] == [
+        row[1:] for n, row in enumerate(rows) if n not in low
+    ]
+
+
 def test_text_of_other_languages_is_not_compared_with_the_built_in_sets(
     tmp_path, run_doctor
 ):
@@ -115,7 +142,7 @@ def test_text_of_other_languages_is_not_compared_with_the_built_in_sets(
 def run_doctor(capsys):
     """Runs the command with some flags; returns what it prints."""
     flags = {
-        **dict.fromkeys(("workdir", "reverse", "contrast", "html", "fix")),
+        **dict.fromkeys(("workdir", "reverse", "contrast", "html", "fix", "part")),
         **{"drop": "", "limit": [], "pieces": False, "examples": 1, "json": False},
     }
 

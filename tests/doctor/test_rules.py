@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from t2t_jax.data.corpus import LowScore
 from t2t_jax.text.view import View
 from t2t_jax.tools.doctor import relatedness
 from t2t_jax.tools.doctor.knowledge import Knowledge
@@ -16,6 +17,7 @@ GOOD = ("A baker should drive to the office.", "Ein Bäcker sollte ins Büro fah
 S, T = GOOD
 # Rule -> (pairs that it accuses, pairs that it does not).
 CASES = {
+    "low_score": ([LowScore(GOOD)], [GOOD]),
     "empty": (
         [("", T), (S, " \u200b\t"), (S, "@@")],
         [GOOD, ("%s", "%s"), ("OK", "–")],

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax import UserError
-from t2t_jax.data.corpus import Corpus, open_corpus, tagged
+from t2t_jax.data.corpus import Corpus, open_corpus
+from t2t_jax.extensions.data.one_sided_text import tagged
 from t2t_jax.extensions.evaluation import robustness
 from t2t_jax.extensions.evaluation.robustness import damaged, damages_named
 from t2t_jax.extensions.text.damage import DAMAGES

@@ -53,7 +53,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=5
 ReturnToService=2
 KillWait=10
 SlurmdParameters=config_overrides
-NodeName=localhost NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 CPUs=$cpus
+NodeName=localhost NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 CPUs=$cpus RealMemory=65536
 PartitionName=all Nodes=localhost Default=YES MaxTime=INFINITE State=UP
 CONF
     munged --force --key-file="$folder/munge/key" --socket="$folder/munge/socket" \

@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 LAUNCH = Path(__file__).parents[2] / "launch"
@@ -53,3 +54,42 @@ def test_a_pod_of_an_indexed_job_makes_the_part_after_its_index(tmp_path):
     (rule,) = job["podFailurePolicy"]["rules"]
     codes = {"containerName": container["name"], "operator": "In", "values": [2]}
     assert rule == {"action": "FailIndex", "onExitCodes": codes}
+
+
+@pytest.mark.parametrize(
+    ("preempted", "end", "requeued"),
+    [
+        ("", "+100 seconds", True),
+        ("", "+540 seconds", False),
+        ("", "N/A", False),
+        ("", "", False),  # squeue fails: an empty date would be midnight
+        ("PreemptTime=2026-11-29T03:00:00", "+540 seconds", True),
+        ("PreemptTime=None", "+540 seconds", False),
+    ],
+)
+def test_a_stopped_job_goes_back_into_the_queue_if_slurm_ends_it(
+    tmp_path, preempted, end, requeued
+):
+    squeue = f'date --date="{end}" +%Y-%m-%dT%H:%M:%S' if end[:1] == "+" else "exit 1"
+    squeue = "echo N/A" if end == "N/A" else squeue
+    (tmp_path / "requeued").unlink(missing_ok=True)
+    scontrol = f'[ "$1" != requeue ] || echo "$2" > {tmp_path}/requeued\n'
+    for program, lines in {
+        "srun": "exit 143",
+        "squeue": squeue,
+        "scontrol": scontrol + f"echo 'JobId=7 {preempted}'",
+    }.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path / program).chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_JOB_NODELIST": "a"}
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "T2T_JAX_RETRY_SECONDS": "0"}
+    result = subprocess.run(
+        ["bash", LAUNCH / "slurm.sbatch", "--config=x"],
+        env=slurm | path,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 143
+    assert (tmp_path / "requeued").exists() == requeued, result.stderr
+    assert ("back into the queue" in result.stderr) == requeued
+    assert ("do not say why" in result.stderr) == (end == "")

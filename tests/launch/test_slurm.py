@@ -27,7 +27,7 @@ pytestmark = [
 def environment(tmp_path_factory):
     """Of a shell that sees our Slurm and runs this Python."""
     folder = tmp_path_factory.mktemp("slurm")
-    subprocess.run(["bash", MACHINE, "start", folder], check=True, timeout=60)
+    subprocess.run(["bash", MACHINE, "start", folder, "8"], check=True, timeout=60)
     variables = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     path = f"{Path(sys.executable).parent}:{variables['PATH']}"
     yield variables | {
@@ -95,7 +95,7 @@ def test_at_the_time_limit_all_save_and_the_job_goes_on_by_itself(environment, m
     start1, start2 = output.split(", start 2, ")
     assert "process 0 saved" in start1
     assert "process 1 saved" in start1
-    assert "saved before the time limit; back into the queue" in start1
+    assert "saved, as the job is at its time limit; back into the queue" in start1
     assert "process 1 of 2: 3.0 --long" in start2
     assert "saved" not in start2
 

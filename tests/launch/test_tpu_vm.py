@@ -146,6 +146,14 @@ def test_training_is_started_once_followed_and_stopped_with_a_save(cloud):
     cloud(*run)
     until(cloud.training)
     log = cloud.folder / "worker-1" / "t2t_jax.log"
+    # Variables of the workers, and what a run finds here.
+    dry = cloud(*run, "--env=A=b c", "--env=B=", "--dry_run")
+    assert r"env A=b\ c B= bash t2t_jax/launch/tpu_vm_worker.sh run" in dry
+    python = cloud.folder / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$A" "$@"\n')
+    python.chmod(0o755)
+    checked = cloud("check", WORKDIR, "--env=A=b", "--config=x")
+    assert checked == f"b -m t2t_jax check --config=x {WORKDIR}\n"
     line = f"process 0 says --config=configs/big.py --config.x=a 'b {WORKDIR}"
     until(lambda: line in log.read_text())
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from t2t_jax import config as fields
-from t2t_jax.data.corpus import documents, open_lines, open_specs
+from t2t_jax.data.corpus import open_specs
+from t2t_jax.extensions.data.one_sided_text import documents, open_lines
 from t2t_jax.extensions.tasks.language_model import LanguageModel
 from t2t_jax.io.errors import UserError
 from t2t_jax.sections import Options

@@ -47,6 +47,40 @@ ENCODING = "max_length", "max_ratio"  # which pairs are left out by their tokens
 BLOCK = 1 << 16  # hashes looked up at a time
 
 
+def counted(corpora: Sequence[Corpus], fingerprints: Sequence[str]) -> list[int]:
+    """The number of pairs of each corpus; reads it if the cache does not know."""
+    counts = []
+    for corpus, fingerprint in zip(corpora, fingerprints, strict=True):
+        if (count := known_size([fingerprint])) is None:
+            chunks = with_progress("counting", read_chunks([corpus]), None)
+            count = sum(len(chunk.pairs) for chunk in chunks)
+            remember_size([fingerprint], count)
+        counts.append(count)
+    return counts
+
+
+def spans_of(counts: Sequence[int], part: tuple[int, int]) -> list[tuple[int, int]]:
+    """The pairs of each corpus, of so many, that a part of the text has."""
+    begin, end = share_of(sum(counts), part)
+    starts = np.cumsum([0, *counts])[:-1].tolist()
+    return [
+        (min(max(begin - start, 0), count), min(max(end - start, 0), count))
+        for start, count in zip(starts, counts, strict=True)
+    ]
+
+
+def part_of_text(corpora: Sequence[Corpus], part: tuple[int, int]) -> list[Corpus]:
+    """The corpora of a part of a text, each with its lines of that part alone."""
+    counts = counted(corpora, [corpus.fingerprint() for corpus in corpora])
+    return [
+        dataclasses.replace(
+            corpus, pairs=functools.partial(corpus.span, begin, end), skipped=begin
+        )
+        for corpus, (begin, end) in zip(corpora, spans_of(counts, part), strict=True)
+        if begin < end
+    ]
+
+
 @dataclasses.dataclass(frozen=True)
 class TextInParts:
     """A training text that is prepared in parts.
@@ -92,26 +126,15 @@ class TextInParts:
 
     @functools.cached_property
     def _pairs(self) -> list[int]:
-        """The number of pairs of each corpus; reads it if the cache does not know."""
-        counts = []
-        for corpus, fingerprint in zip(self.corpora, self._text, strict=True):
-            if (count := known_size([fingerprint])) is None:
-                chunks = with_progress("counting", read_chunks([corpus]), None)
-                count = sum(len(chunk.pairs) for chunk in chunks)
-                remember_size([fingerprint], count)
-            counts.append(count)
-        return counts
+        """The number of pairs of each corpus."""
+        return counted(self.corpora, self._text)
 
     def _chunks(self, job: str, part: tuple[int, int]) -> Iterator[Chunk]:
         """Yields the pairs of a part of the text, with a progress bar."""
-        begin, end = share_of(sum(self._pairs), part)
-        spans, start = [], 0
-        for count in self._pairs:
-            inside = (min(max(edge - start, 0), count) for edge in (begin, end))
-            spans.append(tuple(inside))
-            start += count
+        spans = spans_of(self._pairs, part)
         chunks = read_chunks(self.corpora, spans=spans)
-        name, remaining = f"{job} part {part[0]}/{part[1]}", end - begin
+        name = f"{job} part {part[0]}/{part[1]}"
+        remaining = sum(end - begin for begin, end in spans)
         for chunk in with_progress(name, chunks, remaining):
             remaining -= len(chunk.pairs)
             yield chunk

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from t2t_jax.data.corpus import Corpus, Pair, derived, tagged
+from t2t_jax.data.corpus import Corpus, Pair, derived
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import Workdirs, scores_and_answers
+from t2t_jax.extensions.data.one_sided_text import tagged
 from t2t_jax.extensions.text.damage import DAMAGES, EVERY, MOST_NEIGHBOURS
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.tables import text_table

@@ -20,6 +20,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from t2t_jax.data.corpus import Corpus, hash_of
 from t2t_jax.extensions.grammar import lexicon
 from t2t_jax.extensions.grammar.choices import CONJUNCTIONS
 from t2t_jax.extensions.grammar.clauses import PRONOUNS
@@ -28,6 +29,8 @@ from t2t_jax.extensions.grammar.german import DETERMINERS, ENDINGS
 from t2t_jax.extensions.grammar.sentences import Sentence, SentenceWriter
 from t2t_jax.extensions.grammar.trees import Tree
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.text.languages import identify
+from t2t_jax.text.units import Pair
 
 SIZES = {
     "train": 30_000,
@@ -293,3 +296,29 @@ def word_for_word(english: str) -> str:
     out = [dictionary.get(token.lower(), token) for token in tokens]
     line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))
     return line[:1].upper() + line[1:]
+
+
+def split_corpus(split: str, source: str, target: str) -> Corpus:
+    """A split of the built-in English-German corpus, in either direction."""
+    spec = f"grammar:{split}"
+    codes = identify(source).code, identify(target).code
+    if {*codes} != {"en", "de"}:
+        raise UserError(
+            f"{spec} is English-German; got config.data.source={source!r} and "
+            f"config.data.target={target!r}; want 'en' and 'de', in either order"
+        )
+    check_split(split, spec)
+
+    def in_order() -> Iterator[Pair]:
+        for english, german in pairs(split):
+            yield (english, german) if codes[0] == "en" else (german, english)
+
+    direction = "-".join(codes).encode()
+    return Corpus(
+        spec,
+        split,
+        source,
+        target,
+        pairs=in_order,
+        fingerprint=lambda: hash_of(fingerprint(split).encode(), direction),
+    )

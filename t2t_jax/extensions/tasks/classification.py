@@ -213,7 +213,7 @@ def open_labelled(spec: str, source: str, target: str, folder: str = "") -> Corp
             source="text",
             target="label",
         )
-    if scheme == "tfds":
+    if scheme:
         raise UserError(
             f"{spec} holds pairs of sentences and no labels; want the prefix of a "
             "file PREFIX.tsv, or grammar:train"

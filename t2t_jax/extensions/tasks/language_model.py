@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from t2t_jax.config import Config
-from t2t_jax.data.corpus import Corpus, Pair, documents, open_lines
+from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.extensions.data.one_sided_text import documents, open_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import likelihoods
 from t2t_jax.metrics.measures import Measure

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from t2t_jax.data.corpus import Corpus, Pair, open_lines
+from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.results import Translation
 from t2t_jax.extensions.data.noise import MASK, Masking, MaskingOptions, Noise
+from t2t_jax.extensions.data.one_sided_text import open_lines
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics.measures import Measure, percent
 from t2t_jax.tasks.task import OF_SEARCH, Task

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair, copied, open_lines, tagged
+from t2t_jax.data.corpus import Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.extensions.data.noise import SENTINELS, Noise, SpanCorruption
+from t2t_jax.extensions.data.one_sided_text import copied, open_lines, tagged
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.locations import split_names
 from t2t_jax.metrics import classification

@@ -67,10 +67,10 @@ def open_treebank(
                 f"grammar:trees/{similar}"
             )
         return grammar_trees(split or "train", language, linearise)
-    if scheme == "tfds":
+    if scheme:
         raise UserError(
-            f"{spec}: trees are not read from TensorFlow Datasets; want a prefix, "
-            "such as 'wsj/23' for wsj/23.mrg, or grammar:trees/SPLIT"
+            f"{spec}: {scheme} has no trees; want a prefix, such as 'wsj/23' for "
+            "wsj/23.mrg, or grammar:trees/SPLIT"
         )
     return tree_file(in_folder(spec, folder), linearise)
 

@@ -263,7 +263,7 @@ def _count(
         if not isinstance(task_of(translators[0].config), Translation):
             return None, "the first workdir has several tasks; want --train=PREFIX"
         try:
-            corpora = open_corpora(data.train, source, target, data.dir, weights=True)
+            corpora = open_corpora(data.train, source, target, data.dir, True, data)
             # The first pair: a text that is not there any more is noticed here.
             for corpus in corpora:
                 next(itertools.islice(corpus.pairs(), 1), None)

@@ -15,6 +15,7 @@ from unicodedata import normalize
 import numpy as np
 
 from t2t_jax.data.cleaning import hashes
+from t2t_jax.data.corpus import LowScore
 from t2t_jax.text.characters import CLASS, SCRIPTS
 from t2t_jax.text.view import WORD, Side, View
 from t2t_jax.tools.doctor.knowledge import Knowledge
@@ -55,6 +56,13 @@ def empty(view: View, knowledge: Knowledge, words=4) -> Accusations:
         if max(s[place], t[place]) >= words:
             name = NAMES[int(t[place] == 0)]
             yield place, 0.5, f"the {name} has no word"
+
+
+def low_score(view: View, knowledge: Knowledge) -> Accusations:
+    """Finds pairs whose score is below `config.data.min_score`."""
+    for place, pair in enumerate(view.pairs):
+        if isinstance(pair, LowScore):
+            yield place, 1.0, "its score is below config.data.min_score"
 
 
 def mojibake(view: View, knowledge: Knowledge) -> Accusations:

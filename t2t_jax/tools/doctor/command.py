@@ -14,10 +14,12 @@ from absl import flags
 from t2t_jax.commands.flags import define_config_flag
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.corpus import check_files, heaviest_first, open_specs, scheme_of
+from t2t_jax.extensions.data.parts import part_of_text
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import join_names, split_names
 from t2t_jax.io.messages import printable, say
 from t2t_jax.io.output_files import check_page, write_file
+from t2t_jax.io.parts import parse_part, part_of
 from t2t_jax.tasks.table import task_of
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.doctor import rules
@@ -50,6 +52,12 @@ def define_flags():
         "contrast",
         None,
         "With --workdir: a run on other text, whose cross-entropy is subtracted.",
+    )
+    flags.DEFINE_string(
+        "part",
+        None,
+        "I/N: examine the I-th of N parts of the text by itself; --fix then writes "
+        "PREFIX.I-of-N, and --config.data.train='PREFIX.*' trains on all.",
     )
     flags.DEFINE_string("html", None, "Write a page to this FILE.html.")
     flags.DEFINE_string(
@@ -97,6 +105,9 @@ def run(args) -> None:
             f"config.task.kind={config.task.kind!r}: the doctor examines pairs of two "
             "languages; want config.task.kind=translation"
         )
+    part = parse_part(args.part) if args.part else (1, 1)
+    if args.fix:
+        args.fix = str(part_of(Path(args.fix).expanduser(), part))
     limits, drops = rules.with_limits(args.limit), rules.dropping(args.drop)
     _check_outputs(args, languages)
     task = task_of(config)
@@ -119,6 +130,8 @@ def run(args) -> None:
 
         scores = ModelScores(args.workdir, args.reverse, args.contrast, languages)
     vocabulary = _vocabulary(args, task, corpora, scores)
+    if args.part:
+        corpora = part_of_text(corpora, part)
     options = ExaminationOptions(limits, frozenset(drops), vocabulary, scores)
     examination = Examination(corpora, references, options)
     content = findings(examination, languages)

@@ -198,7 +198,8 @@ class Examination:
     def locate(self, place: int) -> tuple[Corpus, int]:
         """Returns the corpus of a pair, and its line there, from 1."""
         number = np.searchsorted(np.cumsum(self.sizes), place, side="right")
-        return self.corpora[number], place - self.bounds(place)[0] + 1
+        corpus = self.corpora[number]
+        return corpus, corpus.skipped + place - self.bounds(place)[0] + 1
 
     def lines(self, places: Iterable[int]) -> dict[int, Pair]:
         """Reads the pairs at some places of the text; leaves out places beyond it."""

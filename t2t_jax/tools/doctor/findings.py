@@ -201,11 +201,15 @@ def verdict(content: dict[str, Any], examination: Examination) -> list[str]:
 
 WIDTH = 100  # columns of an example's side
 EXAMPLES = 2  # of each rule
+PLACES = 4  # corpora that are listed; the JSON object has all
 
 
 def report(content: dict[str, Any], examples: int = EXAMPLES) -> list[str]:
     """Returns the lines of a report, with the worst `examples` of each rule."""
     places = ", ".join(f"{p['place']} ({p['pairs']:,})" for p in content["places"])
+    if len(content["places"]) > PLACES:
+        ends = (content["places"][n]["place"] for n in (0, -1))
+        places = f"{len(content['places'])} corpora, {' to '.join(ends)}"
     lines = [f"{content['pairs']:,} pairs of {places}", "", *content["verdict"], ""]
     lines += _table(content["rules"])
     for row in content["stretches"][:10]:

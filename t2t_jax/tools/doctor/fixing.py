@@ -98,7 +98,8 @@ def _judged(examination: Examination) -> Iterator[tuple]:
     with Progress("writing", "pairs", len(examination)) as progress:
         for chunk in read_chunks(examination.corpora, examination.options.chunk):
             corpus = examination.corpora[chunk.corpus]
-            for line, pair in zip(chunk.lines.tolist(), chunk.pairs, strict=True):
+            lines = (chunk.lines + corpus.skipped).tolist()
+            for line, pair in zip(lines, chunk.pairs, strict=True):
                 yield line, corpus, pair, pair_reasons if place == next_place else []
                 if place == next_place:
                     next_place, pair_reasons = next(reasons, (-1, []))

@@ -43,6 +43,7 @@ class Rule:
 
 
 RULES = {
+    "low_score": Rule("sides", "whose score is too low", True, checks.low_score),
     "empty": Rule("sides", "with nothing on a side", True, checks.empty),
     "copied": Rule("sides", "whose sides are the same", True, checks.copied),
     "swapped": Rule("sides", "whose sides are swapped", True, checks.swapped),

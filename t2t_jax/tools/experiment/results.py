@@ -234,7 +234,7 @@ class Context(NamedTuple):
         data, weights = self.config.data, split == "train"
         specs = getattr(data, split)
         return heaviest_first(
-            open_corpora(specs, data.source, data.target, data.dir, weights)
+            open_corpora(specs, data.source, data.target, data.dir, weights, data)
         )
 
     def check_translates(self, measure: str) -> None:

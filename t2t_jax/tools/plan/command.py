@@ -125,7 +125,7 @@ def plan_text(plan: dict, kernels: bool = False) -> str:
     if plan["labels"]:
         pieces = f"{labels:,} labels, {pieces}"
     lines = [
-        f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}",
+        f"{plan['slice']}   {plan['chips']} chips, mesh {mesh}{_nodes(plan)}",
         f"model     {plan['parameters']:,} parameters, {pieces}; "
         f"activations in {plan['dtype']}, remat {plan['remat']}",
         f"batch     {batch['rows']} rows; microbatches: {plan['accumulate']}; shape "
@@ -140,6 +140,14 @@ def plan_text(plan: dict, kernels: bool = False) -> str:
     if plan["fits"]:
         lines.append("It fits.")
     return "\n".join(lines)
+
+
+def _nodes(plan: dict) -> str:
+    """Says how chips of several machines are linked; a chip's own links are not."""
+    if plan["nodes"] == 1:
+        return ""
+    rate = plan["chip"]["network"] / chips.GIGA
+    return f"; {plan['nodes']} nodes of {chips.NODE}, linked at {rate:g} GB/s a chip"
 
 
 def _size(n: float) -> str:
@@ -285,6 +293,9 @@ def _time_lines(plan: dict) -> list[str]:
         f"{1e3 * spent['best']:.2f} ms if everything does",
         f"run       {plan['steps']:,} steps: {spent['days']:.2f} days, "
         f"{spent['chip_hours']:,.0f} chip-hours; evaluations and saves not counted",
+        f"          a checkpoint every {plan['save_every']:,} steps is one every "
+        f"{spent['step'] * plan['save_every'] / 60:,.1f} minutes; "
+        "config.train.save_minutes sets these",
     ]
     if plan["kernels"] and plan["chip"]["kind"] == "gpu":
         lines.append(

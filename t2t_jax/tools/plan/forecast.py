@@ -183,6 +183,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
     result = {
         "slice": chips.topology,
         "chips": chips.count,
+        "nodes": chips.nodes,
         "chip": chip,
         "mesh": dict(steps.mesh.shape),
         "dtype": config.model.dtype,
@@ -192,6 +193,7 @@ def forecast(config: Config, chips: Slice, devices: list) -> dict:
         "accumulate": config.train.accumulate,
         "remat": config.model.remat,
         "steps": config.train.steps,
+        "save_every": config.train.save_every,
         "batch": {
             "rows": shape.rows,
             "real_rows": step_costs.real_rows(config),
