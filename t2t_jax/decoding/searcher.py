@@ -234,10 +234,23 @@ class Searcher:
 
     @property
     def what(self) -> str:
-        """A name for messages: en -> de; or a tag, or the name of its task."""
+        """A name for messages, such as en -> de; a tag, or the name of its task."""
         data, kind = self.config.data, self.config.task.kind
         translates = kind == TaskConfig().kind
         return self.tag or (f"{data.source} -> {data.target}" if translates else kind)
+
+    def save(self, workdir: Workdir | epath.PathLike) -> Workdir:
+        """Stores a model of your own, which no run has trained, as a new workdir.
+
+        Other commands then read it, and `finetune:WORKDIR` trains it further.
+
+        Args:
+          workdir: a new folder, or gs://BUCKET/FOLDER.
+
+        Raises:
+          UserError: the folder is not empty; it is an ensemble, or has int8 weights.
+        """
+        return at_address("extensions.decoding.saving.save")(self, workdir)
 
     def with_options(self, **decode) -> Self:
         """Returns the same models with other values of `config.decode`: `beam=10`.

@@ -8,10 +8,12 @@ import dataclasses
 import functools
 import io
 import math
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from etils import epath
 
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -67,7 +69,9 @@ LOOKS = {
 
 
 def figure(
-    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
+    workdirs: epath.PathLike | Sequence[epath.PathLike],
+    x: str = "steps",
+    smooth: int | None = None,
 ) -> "Figure":
     """Draws the logs of runs with matplotlib.
 
@@ -113,10 +117,13 @@ def _png(drawn: "Figure") -> bytes:
 
 
 def plot_data(
-    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
+    workdirs: epath.PathLike | Sequence[epath.PathLike],
+    x: str = "steps",
+    smooth: int | None = None,
 ) -> dict[str, Any]:
     """Returns what `figure` draws; it has the same arguments."""
-    runs = _read([workdirs] if isinstance(workdirs, str) else workdirs)
+    single = isinstance(workdirs, str | os.PathLike)
+    runs = _read([workdirs] if single else workdirs)
     axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
     _check(runs, axes, x, smooth)
     names = short_names([run.path for run in runs])
@@ -146,7 +153,7 @@ def plot_data(
     }
 
 
-def _read(workdirs: Sequence[str]) -> list[RunLog]:
+def _read(workdirs: Sequence[epath.PathLike]) -> list[RunLog]:
     """Reads the logs; runs that have just begun are left out if there are others."""
     runs, empty = [], None
     for workdir in dict.fromkeys(str(workdir).rstrip("/") for workdir in workdirs):
