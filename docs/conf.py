@@ -49,6 +49,7 @@ python_maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # types are in the signature, and shorter there
 # Types that have no page here: of other libraries, of which nothing is fetched, and of
 # parts that only the package itself makes.
 nitpick_ignore_regex = [
@@ -103,6 +104,26 @@ def without_aliases(app, what, name, thing, skip, options) -> bool | None:
     return type(thing).__name__ == "_tuplegetter" or None
 
 
+def separate_names(app, what, name, thing, options, lines: list[str]) -> None:
+    """Gives each of several names in one line of `Attributes` a line of its own.
+
+    Sphinx would take all but the last for a type.
+    """
+    several = re.compile(r"^:ivar (\w+(?:, \w+)+): (.*(?:\n +.*)*)", re.MULTILINE)
+
+    def separate(match: re.Match) -> str:
+        names = match[1].split(", ")
+        return "\n".join(f":ivar {each}: {match[2]}" for each in names)
+
+    lines[:] = several.sub(separate, "\n".join(lines)).split("\n")
+
+
+def name_types(app, what, name, thing, options, signature, returns):
+    """Writes the type of weights by its name, not as all that it may be."""
+    union = re.compile(r"[\w.~]*Array \| [\w.~]*Rounded(?: \| [\w.~]+)*Collected")
+    return tuple(text and union.sub("Weight", text) for text in (signature, returns))
+
+
 def formula(writer, node) -> None:
     """Writes a formula as MathML, which browsers draw without a script."""
     from docutils import nodes
@@ -116,6 +137,8 @@ def formula(writer, node) -> None:
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-skip-member", without_aliases)
+    app.connect("autodoc-process-docstring", separate_names, 501)  # after napoleon
+    app.connect("autodoc-process-signature", name_types)
     app.connect("source-read", on_the_site)
     app.connect("builder-inited", lambda app: notebook_pages.write())
     app.connect("build-finished", lambda app, error: error or live.write(app.outdir))

@@ -60,19 +60,7 @@ JAX = "jax"
 
 
 class Searcher:
-    """A trained model, or an ensemble of several, that searches for translations.
-
-    Attributes:
-      vocabulary: of the target, with that of the source; shared by all members.
-      tag: a symbol that is put before each line; "" for a model of one task.
-      engine: the library that computes.
-      members: the models. `config`, `model`, `parameters` and `steps` are those of the
-        first.
-
-    Args:
-      devices: the devices to compute on; all devices of this process if None. Results
-        do not depend on their number.
-    """
+    """Searches for translations; attributes and arguments are those of `Translator`."""
 
     tag: str = ""
     engine = JAX

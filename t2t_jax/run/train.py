@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,6 +91,14 @@ def train(
         silence()  # only process 0 prints messages
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
+    if after_step is not None:
+        try:
+            inspect.signature(after_step).bind(1, None, {}, None)
+        except TypeError:
+            raise UserError(
+                f"after_step takes {inspect.signature(after_step)}; want "
+                "after_step(step, loss, metrics, state)"
+            ) from None
     if test is not None:
         test = test if isinstance(test, str) else join_names(map(str, test))
         config = fields.changed(config, "data", test=test)
@@ -128,17 +137,9 @@ def train(
         config = with_products(config, workdir)
         clock = TimeLog(check_owner)
         until_the_end.callback(clock.stop)
-        last = _train(
-            config,
-            task_of(config),
-            workdir,
-            training,
-            dev,
-            tests,
-            check_owner,
-            clock,
-            after_step,
-        )
+        text = training, dev, tests
+        run = config, task_of(config), workdir, *text, check_owner, clock, after_step
+        last = _train(*run)
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
         clock.close(workdir, last)
