@@ -119,9 +119,15 @@ def separate_names(app, what, name, thing, options, lines: list[str]) -> None:
 
 
 def name_types(app, what, name, thing, options, signature, returns):
-    """Writes the type of weights by its name, not as all that it may be."""
-    union = re.compile(r"[\w.~]*Array \| [\w.~]*Rounded(?: \| [\w.~]+)*Collected")
-    return tuple(text and union.sub("Weight", text) for text in (signature, returns))
+    """Writes two types by their names, not as all that they may be."""
+    for text, union in (
+        ("Weight", r"[\w.~]*Array \| [\w.~]*Rounded(?: \| [\w.~]+)*Collected"),
+        ("OptState", r"[\w.~]*Array \| [\w.~]*ndarray .*ArrayTree\]"),
+    ):
+        signature, returns = (
+            s and re.sub(union, text, s) for s in (signature, returns)
+        )
+    return signature, returns
 
 
 def formula(writer, node) -> None:
