@@ -233,7 +233,7 @@ def _no_entry(config_field: dataclasses.Field, value: Any) -> str:
     return (
         f"{did_you_mean(value, table_names(config_field.metadata['table']))}; if it is "
         f"an idea of your own, name the module that adds it to {name} "
-        f"(t2t_jax.{module}): --ideas=MODULE; in Python, import it or run its cell first"
+        f"(t2t_jax.{module}): --ideas=MODULE; in Python, run its cell or import it"
     )
 
 

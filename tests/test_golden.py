@@ -7,8 +7,8 @@ diff of the files it writes.
 its parent: `without`, the names or groups of names that it lacks, and its own fields.
 
 Public are `t2t_jax.__all__` and every name that docs/ideas, the pages on Python, your
-own idea and task, experiments/*.py and notebooks/ import: what a fork is written with. A change
-of the list is a change for forks, and stands in CHANGELOG.
+own idea and task, experiments/*.py and notebooks/ import: what a fork is written with.
+A change of the list is a change for forks, and stands in CHANGELOG.
 """
 
 import ast
