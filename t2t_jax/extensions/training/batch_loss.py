@@ -4,6 +4,7 @@ Shape suffixes: b batch, s source, t target, d model width.
 """
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -121,35 +122,27 @@ def table_rows(parameters: Parameters, batch: dict[str, Any]) -> dict[str, Array
     """`embeddings_of` a batch that has `target_input`."""
     tables = parameters["embedding"]
     source_vd = tables.get("source_tokens", tables["tokens"])
-    return {
-        "source": jnp.asarray(source_vd)[batch["source"]],
-        "target": jnp.asarray(tables["tokens"])[batch["target_input"]],
-    }
+    tokens = (source_vd, "source"), (tables["tokens"], "target_input")
+    source, target = (jnp.asarray(x_vd)[batch[name]] for x_vd, name in tokens)
+    return {"source": source, "target": target}
 
 
 def read_embeddings(module: nnx.Module, source: Array, target: Array) -> None:
     """Lets a module read these embeddings, [b, s, d] and [b, t, d], for its tokens."""
-    module.embedding = _GivenEmbeddings(module.embedding, source, target)
+    embedding = module.embedding
 
-
-class _GivenEmbeddings:
-    """An `Embedding` with a row for each place of a batch in place of its tables."""
-
-    def __init__(self, embedding, source_bsd: Array, target_btd: Array):
-        self._embedding, self._sides = embedding, (source_bsd, target_btd)
-
-    def _read(self, x_btd: Array, at, position, rng, limit: int) -> Array:
+    def reader(x_btd: Array):
         b, t, d = x_btd.shape
-        places_bt = jnp.arange(b * t).reshape(b, t)
-        rows = x_btd.reshape(b * t, d)
-        return self._embedding._embed(rows, places_bt, at, position, rng, limit)
+        places_bt = jnp.arange(b * t).reshape(b, t)  # a table with a row for each
 
-    def source(self, tokens_bt, at, position, rng):
-        return self._read(self._sides[0], at, position, rng, tokens_bt.shape[1])
+        def read(tokens_bt, at, position, rng, limit=t):
+            rows = x_btd.reshape(b * t, d)
+            return embedding._embed(rows, places_bt, at, position, rng, limit)
 
-    def target(self, tokens_bt, at, position, rng, limit=None):
-        limit = tokens_bt.shape[1] if limit is None else limit
-        return self._read(self._sides[1], at, position, rng, limit)
+        return read
 
-    def output_layer(self):
-        return self._embedding.output_layer()
+    module.embedding = SimpleNamespace(
+        source=reader(source),
+        target=reader(target),
+        output_layer=embedding.output_layer,
+    )

@@ -32,7 +32,7 @@ class Comparison:
         return f"Comparison of {names}"
 
     def html(self) -> str:
-        """Returns a self-contained page: HTML that loads nothing."""
+        """Returns a page that loads nothing."""
         return comparison_page(self.sets)
 
     def save(self, path: str | Path) -> None:
@@ -71,8 +71,6 @@ def compare(
     """
     if isinstance(systems, Mapping):
         systems = [f"{name}={place}" for name, place in systems.items()]
-    elif isinstance(systems, str | Path):
-        systems = [systems]
     places, scorer = parse_systems([*map(str, systems)]), None
     if comet is not None:
         from t2t_jax.tools.compare.scores import Comet

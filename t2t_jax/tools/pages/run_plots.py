@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import io
 import math
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Workdirs = epath.PathLike | Sequence[epath.PathLike]  # one or several
 AXES = {"steps": "Steps", "tokens": "Tokens, of both languages", "hours": "Hours"}
 # Past the last colour, dashes tell runs apart; in units of the line's width.
 DASHES = [[], [4, 1.5], [1, 1.5]]
@@ -68,11 +68,7 @@ LOOKS = {
 }
 
 
-def figure(
-    workdirs: epath.PathLike | Sequence[epath.PathLike],
-    x: str = "steps",
-    smooth: int | None = None,
-) -> "Figure":
+def figure(workdirs: Workdirs, x: str = "steps", smooth: int | None = None) -> "Figure":
     """Draws the logs of runs with matplotlib.
 
     Args:
@@ -117,13 +113,10 @@ def _png(drawn: "Figure") -> bytes:
 
 
 def plot_data(
-    workdirs: epath.PathLike | Sequence[epath.PathLike],
-    x: str = "steps",
-    smooth: int | None = None,
+    workdirs: Workdirs, x: str = "steps", smooth: int | None = None
 ) -> dict[str, Any]:
     """Returns what `figure` draws; it has the same arguments."""
-    single = isinstance(workdirs, str | os.PathLike)
-    runs = _read([workdirs] if single else workdirs)
+    runs = _read([workdirs] if isinstance(workdirs, epath.PathLike) else workdirs)
     axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
     _check(runs, axes, x, smooth)
     names = short_names([run.path for run in runs])
