@@ -1,6 +1,6 @@
 """Plots the logs of runs, one panel a metric.
 
-from t2t_jax.tools.pages.run_plots import figure
+from t2t_jax import figure
 figure(["runs/tiny", "runs/lstm"])
 """
 
