@@ -7,8 +7,6 @@ from base64 import b64encode
 
 from etils import epath
 
-from t2t_jax.io.errors import UserError
-
 
 def live_curve(workdir: epath.PathLike) -> "LiveCurve | None":
     """Returns a curve if messages of this program appear in a notebook, else None."""
@@ -29,7 +27,7 @@ class LiveCurve:
 
         self._line, began = line, time.monotonic()
         if began >= self._next:
-            with contextlib.suppress(UserError):
+            with contextlib.suppress(Exception):  # a picture ends no run
                 self._picture = _picture(self._workdir)
             ended = time.monotonic()
             self._next = ended + 20 * (ended - began)
