@@ -23,6 +23,7 @@ from t2t_jax import (
 )
 from t2t_jax import config as fields
 from t2t_jax.io.atomic import read_checked_json
+from t2t_jax.tools.bridges.exports import to_safetensors
 from t2t_jax.tools.pages import live_curve, run_plots
 from t2t_jax.training.step import initial_state, train_step
 from tests.decoding.small_translator import translator
@@ -106,6 +107,18 @@ def test_parameters_go_to_numpy_and_into_a_workdir_and_back(tmp_path):
         load_numpy({n: x for n, x in arrays.items() if "tokens" not in n}, model)
     with pytest.raises(UserError, match="not empty"):
         ours.save(tmp_path / "run")
+
+
+def test_an_export_of_weights_comes_back_without_a_warning(tmp_path, capsys):
+    ours = translator()
+    folder = tmp_path / "export"
+    folder.mkdir()
+    to_safetensors.write(ours, folder, {})
+    back = t2t_jax.import_model(str(folder), str(tmp_path / "run"))
+    assert_same(back.parameters, ours.parameters)
+    printed = capsys.readouterr().err
+    assert "bit for bit" in printed
+    assert "warning" not in printed
 
 
 def test_evaluate_has_the_scores_of_the_workdir(trained, text):
