@@ -121,7 +121,12 @@ setup(
         ],
         "serve": SERVE,
         "text": TEXT,
-        "docs": ["furo>=2024.8", "myst-parser>=4.0", "sphinx>=8.0"],
+        "docs": [
+            "furo>=2024.8",
+            "myst-parser>=4.0",
+            "sphinx>=8.0",
+            "sphinx-copybutton>=0.5.2",
+        ],
         "notebooks": [
             "ipykernel>=6.29",
             "jupytext>=1.16",

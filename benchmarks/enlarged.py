@@ -89,7 +89,7 @@ def write(workdir: str, folder: Path, lines: list[str]) -> None:
         raise UserError(
             f"--base: enlarged, the model of {workdir} translates {equal_lines} of "
             f"{len(lines)} lines as before; want a pre-norm Transformer with tied "
-            "embeddings"
+            "embeddings and rotary positions, such as that of configs/multi30k.py"
         )
     workdir = Workdir(folder)
     with workdir.hold():

@@ -1,9 +1,10 @@
 """The docs as a site: `python -m sphinx -W -n -b html docs docs/_build`.
 
-The pages are the Markdown files of this folder, as they are read on GitHub. Three
+The pages are the Markdown files of this folder, as they are read on GitHub. Four
 things are changed when they are built: `<!-- generated: ... -->` is replaced by what
 `site/generated.py` makes of the code, links out of this folder lead to pages of the
-site, and pictures that exist in a dark version follow the reader's choice.
+site, pictures that exist in a dark version follow the reader's choice, and pages get
+the `KEYWORDS` that the search finds them by.
 """
 
 import re
@@ -23,14 +24,40 @@ import t2t_jax  # noqa: E402
 project = "t2t_jax"
 author = "the authors of t2t_jax"
 version = release = t2t_jax.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
 exclude_patterns = ["_build", "**/README.md"]
 root_doc = "index"
 
 html_theme = "furo"
-html_title = "t2t_jax"
+html_title = f"t2t_jax {version}"
+html_theme_options = {
+    "source_repository": re.search(r"https://github\.com/\S+", generated.README)[0],
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "repository.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_favicon = "_static/favicon.svg"
+html_search_scorer = str(HERE / "site/scorer.js")
+copybutton_selector = "div:not(.highlight-none, .highlight-text) > .highlight > pre"
+copybutton_prompt_text = "$ "
 html_copy_source = False
 html_show_copyright = False
 smartquotes_action = "qe"  # not dashes: docstrings name --flags
@@ -69,10 +96,29 @@ PAGES = {
     "../CHANGELOG.md": "changelog.md",
     "../launch/kubernetes/README.md": "kubernetes.md",
 }
+# Words that a reader may search for and a page does not have.
+KEYWORDS = {
+    "bridges": "convert pretrained published ONNX fine tuning finetune",
+    "from-python": "custom training loop callback API library programmatic",
+    "installing": "offline internet proxy requirements environment docker",
+    "launching": "cluster distributed multi node nodes GPU GPUs torchrun",
+    "planning": "OOM out of memory cost hours GPU",
+    "real-text": "fine tuning finetune finetuning custom own dataset corpus",
+    "recipes": "low resource small data ensemble",
+    "runs": "wandb weights biases mlflow tensorboard tracker tracking experiment",
+    "scaling": "multi node GPU GPUs FSDP tensor parallelism sharding",
+    "serving": "REST API HTTP deployment production docker",
+    "surviving": "restart resume crash preemption NaN divergence",
+    "tutorials/team": "fine tuning finetune custom own data offline",
+    "your-idea": "custom own loss model training loop plugin",
+}
 PICTURE = re.compile(
     r'<picture><source [^>]*srcset="([^"]+)">'
     r'<img alt="([^"]*)" src="([^"]+)"></picture>'
 )
+SHELL = re.compile(r"^```bash\n(?:(?!.*<<|```).*\n)+```", re.MULTILINE)
+WIDTH = 100  # characters that a block holds on a screen of 1,400 pixels
+FLAG = re.compile(r"<[^>]*>|(?<![\w-])--?[\w.]+")  # or a tag, which stays as it is
 LINK = re.compile(r"\]\((?:\.\./)*(\.\./[^)#\s]+)(#[^)]*)?\)")
 NOTEBOOK = re.compile(r"\.\./notebooks/(\w+)\.(?:py|ipynb)")
 
@@ -82,7 +128,26 @@ def on_the_site(app, docname: str, source: list[str]) -> None:
     text = generated.fill(source[0])
     text = PICTURE.sub(_picture, text)
     up = "../" * docname.count("/")
-    source[0] = LINK.sub(lambda m: _link(m, up), text)
+    text = LINK.sub(lambda m: _link(m, up), text)
+    text = SHELL.sub(lambda m: "\n".join(map(narrow, m[0].split("\n"))), text)
+    if words := KEYWORDS.get(docname):
+        listed = ", ".join(words.split())
+        text = f'---\nmyst: {{html_meta: {{keywords: "{listed}"}}}}\n---\n{text}'
+    source[0] = text
+
+
+def narrow(line: str) -> str:
+    """Continues a command that is too wide in other lines; moves its comment above."""
+    if len(line) <= WIDTH:
+        return line
+    if match := re.fullmatch(r"( *)([^#\s][^#]*?)  +(# .*)", line):
+        return f"{match[1]}{match[3]}\n{narrow(match[1] + match[2])}"
+    ends = [m.start() for m in re.finditer(r" (?=-|\| |&& |[<>])", line[:WIDTH])]
+    whole = [n for n in ends if not any(line[:n].count(q) % 2 for q in "'\"")]
+    if not whole or not line[: whole[-1]].strip():
+        return line
+    rest = f"    {line[whole[-1] :].lstrip()}"
+    return f"{line[: whole[-1]]} \\\n{narrow(rest)}"
 
 
 def _picture(match: re.Match) -> str:
@@ -130,6 +195,30 @@ def name_types(app, what, name, thing, options, signature, returns):
     return signature, returns
 
 
+def arrange(app, pagename: str, template, context: dict, doctree) -> None:
+    """Folds the groups of the side bar, but for the page's own; keeps flags whole."""
+    from bs4 import BeautifulSoup
+
+    context["body"] = FLAG.sub(
+        lambda m: m[0] if m[0][0] == "<" else f'<span class="flag">{m[0]}</span>',
+        context.get("body", ""),
+    )
+    if pagename.startswith("_notebooks/"):  # made of files elsewhere
+        context["page_source_suffix"] = ""
+    tree = context.get("furo_navigation_tree", "")
+    soup = BeautifulSoup(tree, "html.parser")
+    captions = soup.find_all("p", class_="caption")
+    for caption in captions:
+        entries = caption.find_next_sibling("ul")
+        group = caption.wrap(soup.new_tag("details"))
+        caption.name = "summary"
+        group.append(entries.extract())
+        first = pagename == root_doc and caption is captions[0]
+        if first or entries.find(class_="current"):
+            group["open"] = ""
+    context["furo_navigation_tree"] = str(soup)
+
+
 def formula(writer, node) -> None:
     """Writes a formula as MathML, which browsers draw without a script."""
     from docutils import nodes
@@ -146,5 +235,6 @@ def setup(app) -> None:
     app.connect("autodoc-process-docstring", separate_names, 501)  # after napoleon
     app.connect("autodoc-process-signature", name_types)
     app.connect("source-read", on_the_site)
+    app.connect("html-page-context", arrange, priority=900)  # after the theme's
     app.connect("builder-inited", lambda app: notebook_pages.write())
     app.connect("build-finished", lambda app, error: error or live.write(app.outdir))

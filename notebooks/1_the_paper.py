@@ -1,5 +1,5 @@
 # %% [markdown]
-# # The paper from the top
+# # 1. The paper from the top
 #
 # This notebook walks through "Attention Is All You Need" (Vaswani et al. 2017) section
 # by section. Each equation stands beside the code that runs, and beside a number or a

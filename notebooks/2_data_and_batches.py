@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Data and batches
+# # 2. Data and batches
 #
 # Section 5.1 of "Attention Is All You Need" takes one paragraph for this: "Sentences
 # were encoded using byte-pair encoding, which has a shared source-target vocabulary of

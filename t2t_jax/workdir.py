@@ -11,6 +11,7 @@ time.jsonl         where the time went: `training/time_log.py`
 starts.jsonl       of each start of the run: the machine, the versions of libraries and
                    the modules of --ideas
 metrics.jsonl      metrics, one JSON object per line; tensorboard/ plots the same
+wandb.id           id of the run in W&B, and mlflow.id in MLflow, if they track it
 alarms/            sentences of batches whose gradient was not finite or very large
 rollbacks.json     when the run returned to an earlier checkpoint, if it did
 scores/            SET.json; earlier scores of a set are SET.1.json, SET.2.json, ...
@@ -169,7 +170,10 @@ class Workdir:
                 )
             return {}
         if self.export:
-            raise UserError(f"{self.export} is an export, which is not trained")
+            raise UserError(
+                f"{self.export} is an export, which is not trained; give the workdir "
+                "that it was made from, or a new one"
+            )
         if (self / IMPORTED).exists():
             raise UserError(
                 f"{self} holds an imported or saved model, not trained in place; start "
@@ -287,7 +291,8 @@ class Workdir:
             raise UserError(
                 f"{file} is not a config as this version of t2t_jax writes it: {e}. "
                 "Restore it from a copy; to change fields, give --config flags to "
-                "t2t_jax.main"
+                "t2t_jax.main. Of another library's model t2t_jax import makes a "
+                "workdir; an export of an older version is to be exported again"
             ) from None
         try:
             check = dict(content.pop(CHECK))

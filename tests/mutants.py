@@ -490,6 +490,19 @@ a_changed_export_is_opened t2t_jax/extensions/decoding/exported.py
   - if trouble := sealed.damage(folder):
   + if trouble := "":
     decoding/test_exported.py test_a_damaged_export_is_not_opened
+a_continued_run_is_two_for_a_tracker t2t_jax/extensions/run/trackers.py
+  - file.read_text() if file.exists() else None
+  + None
+    training/test_trackers.py test_a_continued_run_is_one_run_there
+a_folder_is_taken_for_a_package t2t_jax/training/trackers.py
+  - module is None or module.origin is None
+  + module is None
+    training/test_trackers.py
+      test_a_missing_package_is_refused_and_a_folder_is_no_package
+tensorboard_reads_no_record t2t_jax/training/tensorboard.py
+  - masked_crc32c(part)
+  + masked_crc32c(data)
+    training/test_trackers.py test_tensorboard_reads_the_file
 [mend]
 a_negative_checkpoint_is_a_traceback t2t_jax/training/averaging.py 5d729ad
   - str(config.decode.checkpoint if checkpoint is None else checkpoint)

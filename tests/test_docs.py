@@ -7,6 +7,7 @@ Here every command, also one that needs a TPU or hours, is checked word by word.
 import ast
 import dataclasses
 import re
+import shlex
 import subprocess
 import sys
 
@@ -238,10 +239,34 @@ def test_links_out_of_the_docs_lead_to_pages_of_the_site(conf):
         assert page == [f"[a]({target})\n[b]({target})"]
 
 
+def test_commands_fit_on_a_screen_and_stay_the_same(conf):
+    def words(code):
+        return shlex.split(code.replace("\\\n", " "), comments=True)
+
+    blocks = conf.SHELL.findall("\n".join(page.read_text("utf-8") for page in PAGES))
+    narrowed = ["\n".join(map(conf.narrow, block.split("\n"))) for block in blocks]
+    assert [*map(words, narrowed)] == [*map(words, blocks)]
+    lines = [line for block in narrowed for line in block.split("\n")]
+    wide = [line for line in lines if len(line) > conf.WIDTH]
+    assert len(lines) > 300
+    assert all(" -" not in line.strip() for line in wide), wide
+
+
+def test_flags_are_kept_whole_and_tags_as_they_are(conf):
+    body = '<a title="a --b">--c=d</a> low-e <!-- --f --> -m'
+    context = {"body": body, "furo_navigation_tree": ""}
+    pytest.importorskip("bs4")
+    conf.arrange(None, "page", None, context, None)
+    kept = '<span class="flag">{}</span>'
+    expected = body.replace("--c", kept.format("--c")).replace("-m", kept.format("-m"))
+    assert context["body"] == expected
+
+
 @pytest.mark.slow
-def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path):
+def test_the_site_is_built_without_a_warning_and_loads_nothing(conf, tmp_path):
     """`.ci/run` does the same with what `[docs]` installs."""
-    pytest.importorskip("sphinx")
+    pytest.importorskip("sphinx_copybutton")
+    bs4 = pytest.importorskip("bs4")
     built = tmp_path / "site"
     options = ["-q", "-W", "--keep-going", "-n", "-b", "html", "-d", tmp_path / "kept"]
     words = [sys.executable, "-m", "sphinx", *options, ROOT / "docs", built]
@@ -253,4 +278,13 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing(tmp_path):
             assert not re.match(r"(?:https?:)?//", file), (path, file)
     python = pages[built / "reference/python.html"]
     assert 'id="t2t_jax.Translator.translate"' in python
+    front = pages[built / "index.html"]
+    assert 'id="what-is-different-here"' in front
+    assert "_static/favicon.svg" in front
+    assert f"t2t_jax {conf.version}" in front
+    for path, text in pages.items():  # of the folded groups, few entries are open
+        tree = bs4.BeautifulSoup(text, "html.parser").find(class_="sidebar-tree")
+        groups = tree.find_all("details", open=True) if tree else []
+        assert len(groups) < 2, path
+        assert all(len(g.find_all("li", "toctree-l1")) <= 12 for g in groups), path
     assert pages[built / "_notebooks/1_the_paper.html"].count("<math") > 10

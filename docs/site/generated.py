@@ -27,6 +27,7 @@ from t2t_jax.commands.launch import COMMANDS, module_of
 from t2t_jax.sections import table_of
 
 DOCS = Path(__file__).parents[1]
+README = (DOCS.parent / "README.md").read_text(encoding="utf-8")
 MARK = re.compile(r"^<!-- generated: (\w+)(?: (\w+))? -->$", re.MULTILINE)
 END = "<!-- end -->"
 STORED = re.compile(rf"({MARK.pattern})\n.*?^{END}$", re.MULTILINE | re.DOTALL)
@@ -48,6 +49,7 @@ def _made(maker: str, argument: str | None) -> str:
         "tables": tables,
         "commands": commands,
         "command_list": command_list,
+        "claims": claims,
         "files": files,
         "public_names": public_names,
         "explorer": live.frame,
@@ -65,6 +67,14 @@ def public_names() -> str:
         names_of[module].append(f"`{leaf}`")
     rows = [(f"`{module}`", ", ".join(names)) for module, names in names_of.items()]
     return _table(("from", "import"), rows)
+
+
+def claims() -> str:
+    """The README's claims, with links from this folder."""
+    section = re.search(r"^## What is different here\n.*?(?=^## )", README, re.M | re.S)
+    return re.sub(
+        r"\]\((docs/)?", lambda m: "](" if m[1] else "](../", section[0].rstrip()
+    )
 
 
 # ------------------------------------------------------------------------------ files
@@ -235,7 +245,9 @@ def _flag_table(name: str) -> str:
     for flag_name, flag in flags_of(name).items():
         shown = flag.default not in (None, False, "", []) and flag_name != "config"
         default = _value(flag.default) if shown else ""
-        rows.append((f"`--{flag_name}`", default, flag.help or ""))
+        rows.append(
+            (f"`--{flag_name}`", default, (flag.help or "").replace("<", r"\<"))
+        )
     return _table(("flag", "default", "meaning"), rows)
 
 

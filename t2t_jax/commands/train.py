@@ -13,6 +13,7 @@ from t2t_jax.commands.flags import define_config_flag, parse_steps
 from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
+from t2t_jax.training.trackers import DEFAULT, TRACKERS, check_trackers
 
 DISTRIBUTED = True
 
@@ -33,6 +34,11 @@ def define_flags():
     flags.DEFINE_string(
         "profile", None, "N-M: record steps N to M in profiles/N-M, to look at."
     )
+    flags.DEFINE_list(
+        "track",
+        [*DEFAULT],
+        f"Trackers of the metrics: {', '.join(TRACKERS.keys())}, several, or none.",
+    )
 
 
 def main(_):
@@ -43,6 +49,7 @@ def main(_):
     workdir = flags.FLAGS.workdir
     if workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    check_trackers(flags.FLAGS.track)
     # Mistakes in the config and missing text are reported before JAX is imported.
     config = from_config_dict(flags.FLAGS.config)
     with processes.fail_together("opening the text"):
@@ -56,4 +63,4 @@ def main(_):
     from t2t_jax.run.train import train
 
     with profiler as after_step:
-        train(config, workdir or Path("runs") / name, after_step)
+        train(config, workdir or Path("runs") / name, after_step, flags.FLAGS.track)

@@ -46,6 +46,7 @@ from t2t_jax.training import frozen_models, loop
 from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
+from t2t_jax.training.trackers import DEFAULT, check_trackers
 from t2t_jax.training.validation import dev_plan
 from t2t_jax.workdir import Workdir
 
@@ -61,6 +62,7 @@ def train(
     config: Config | ConfigDict,
     workdir: str | Path,
     after_step: loop.AfterStep | None = None,
+    track: Sequence[str] = DEFAULT,
     test: str | Sequence[str] | None = None,
 ) -> dict[str, dict]:
     """Trains a config in a workdir, or continues training, then scores its test sets.
@@ -77,6 +79,7 @@ def train(
         JAX: `float(loss)` waits for the step. The next step takes the buffers of
         `state.parameters`: copy what you keep. If it returns true, training ends as
         after the last step; in several processes all have to return the same.
+      track: trackers that get the metrics: `tensorboard`, `wandb`, `mlflow`.
       test: test sets to score in place of `config.data.test`; () for none.
 
     Returns:
@@ -86,6 +89,7 @@ def train(
       UserError: a mistake in the config, the data or the workdir.
       KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
     """
+    check_trackers(track)
     set_up_process()
     if not processes.is_first():
         silence()  # only process 0 prints messages
@@ -138,8 +142,8 @@ def train(
         clock = TimeLog(check_owner)
         until_the_end.callback(clock.stop)
         text = training, dev, tests
-        run = config, task_of(config), workdir, *text, check_owner, clock, after_step
-        last = _train(*run)
+        run = config, task_of(config), workdir, *text, check_owner, clock
+        last = _train(*run, after_step, track)
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
         clock.close(workdir, last)
@@ -159,6 +163,7 @@ def _train(
     check_owner: Callable[[], None],
     clock: TimeLog,
     after_step: loop.AfterStep | None,
+    track: Sequence[str],
 ) -> int:
     """Prepares the text and trains; skips what an earlier run has already done.
 
@@ -213,6 +218,7 @@ def _train(
         peak_flops=_peak_flops(config),
         frozen=frozen,
         time=clock,
+        track=track,
         **({"after_step": after_step} if after_step else {}),
     )
     try:

@@ -6,7 +6,7 @@ text, translations or facts about chips is a function in `Hooks`.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from t2t_jax.training.reporter import Reporter
 from t2t_jax.training.step import FrozenModels, Steps, TrainState, compile_steps
 from t2t_jax.training.stopping import Clock, Interruption, reason_to_stop
 from t2t_jax.training.time_log import TimeLog
+from t2t_jax.training.trackers import DEFAULT
 from t2t_jax.training.validation import cross_entropy_of
 from t2t_jax.workdir import Workdir
 
@@ -80,6 +81,7 @@ class Hooks(NamedTuple):
     after_step: AfterStep = lambda *_: None  # as in `run.train.train`
     # A step to end after, if the config has more; None: as the config says.
     last: int | None = None
+    track: Sequence[str] = DEFAULT  # which of `TRACKERS` get the metrics
     time: TimeLog | None = None  # measures where the time goes
 
 
@@ -165,7 +167,7 @@ class TrainingRun:
         self.clock = Clock(self.seconds)
         # The config keeps its number of steps, as a schedule may depend on it.
         self.last = min(config.train.steps, hooks.last or config.train.steps)
-        self.reporter = Reporter(workdir, self.step, self.last)
+        self.reporter = Reporter(workdir, self.step, self.last, hooks.track)
         self.reporter.roll_back(self.rollbacks.all)
         # Each process fills only the rows on its own devices.
         local = partial(

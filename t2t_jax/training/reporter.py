@@ -1,26 +1,18 @@
-"""Reporting of a run: progress in the terminal, `metrics.jsonl`, TensorBoard."""
+"""Reporting of a run: progress in the terminal, `metrics.jsonl`, trackers."""
 
 import math
-import os
 import sys
-import time
 from collections.abc import Sequence
 
 import tqdm
-from etils import epath
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2
-from tensorboardX.record_writer import directory_check, register_writer_factory
-from tensorboardX.summary import scalar
 
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.growing import open_growing
-from t2t_jax.io.locations import is_local
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.sections import at_address
 from t2t_jax.training.divergence import Rollback
 from t2t_jax.training.metrics_log import METRICS, MetricsLog
+from t2t_jax.training.trackers import DEFAULT, TRACKERS
 from t2t_jax.workdir import Workdir
 
 
@@ -29,15 +21,22 @@ class Reporter:
 
     Args:
       first_step: the step that training continues from.
+      track: the names of trackers.
     """
 
-    def __init__(self, workdir: Workdir, first_step: int, steps: int):
+    def __init__(
+        self,
+        workdir: Workdir,
+        first_step: int,
+        steps: int,
+        track: Sequence[str] = DEFAULT,
+    ):
         self._workdir = workdir
         self._lines = MetricsLog(workdir / METRICS)
         self._first = first_step
-        # TensorBoard, created with the first metric: restarting a finished run, which
-        # only scores, adds no file.
-        self._board = None
+        # Created with the first metric: restarting a finished run, which only scores,
+        # adds no file.
+        self._track, self._trackers = track, []
         self._bar = tqdm.tqdm(
             total=steps,
             initial=first_step,
@@ -52,8 +51,11 @@ class Reporter:
         """Records metrics of a step, once; `kind` is `train`, `dev` or `alarm`."""
         # `write` comes first: all processes keep the entries.
         if self._lines.write(step, kind, values) and processes.is_first():
-            self._board = self._board or TensorBoard(self._workdir, self._first)
-            self._board.add(step, kind, values)
+            self._trackers = self._trackers or [
+                TRACKERS[name](self._workdir, self._first) for name in self._track
+            ]
+            for tracker in self._trackers:
+                tracker.add(step, kind, values)
 
     def roll_back(self, rollbacks: Sequence[Rollback]) -> None:
         """Logs rollbacks that are not logged yet; discards the steps that they undo."""
@@ -67,12 +69,10 @@ class Reporter:
         for rollback in rollbacks[self._lines.rollbacks :]:
             entry = {"why": rollback.why, "data": [rollback.skipped, rollback.to]}
             self._lines.write(rollback.step, "rollback", entry)
-            # A new TensorBoard file, opened with the next metric, hides what the old
-            # one has of later steps.
+            # Opened again with the next metric: a new TensorBoard file hides what the
+            # old one has of later steps.
             self._first = rollback.step
-            if self._board:
-                self._board.close()
-                self._board = None
+            self._close_trackers()
             self._bar.n = rollback.step
 
     def column(self, kind: str, name: str, before: int) -> dict[int, float]:
@@ -117,90 +117,13 @@ class Reporter:
 
     def close(self) -> None:
         """Closes the bar and the files."""
-        for shown in filter(None, (self._bar, self._live, self._board, self._lines)):
-            shown.close()
+        self._bar.close()
+        if self._live:
+            self._live.close()
+        self._close_trackers()
+        self._lines.close()
 
-
-# -------------------------------------------------------------------------- TensorBoard
-# Its files, written without TensorFlow.
-
-
-class _Events:
-    """A TensorBoard file, with the methods that tensorboardX calls.
-
-    It keeps what it cannot write and tries again: a full disk ends neither the file nor
-    the run. On disk its path begins with `disk:`.
-    """
-
-    def __init__(self, path: str):
-        self._file = open_growing(epath.Path(path.removeprefix("disk:")))
-
-    @classmethod
-    def open(cls, path: str) -> "_Events":
-        """Creates the writer; tensorboardX calls this for every file."""
-        return cls(path)
-
-    @staticmethod
-    def directory_check(path: str) -> None:
-        """Creates the folder; a bucket has none to create."""
-        if path.startswith("disk:"):
-            os.makedirs(path.removeprefix("disk:"), exist_ok=True)
-
-    def write(self, content: bytes) -> None:
-        """Appends in memory, until the next `flush`."""
-        self._file.write(content)
-
-    def flush(self) -> None:
-        """Appends to the file; warns if that fails, and keeps the content."""
-        try:
-            self._file.flush()
-        except OSError as e:  # the next flush tries again
-            say(f"warning: cannot write the TensorBoard file {e.filename}: {e}")
-
-    def close(self) -> None:
-        """Flushes, and closes the file."""
-        self.flush()
-        self._file.close()
-
-
-class TensorBoard:
-    """Writes the scalars that TensorBoard plots.
-
-    Uses tensorboardX's EventsWriter, not its SummaryWriter: that one writes in a thread
-    that ends at the first failed write or when the clock jumps, and a run then waits
-    for it forever.
-    """
-
-    EVERY = 30.0  # seconds between two writes
-
-    def __init__(self, workdir: Workdir, first_step: int):
-        # tensorboardX picks the class of a file by what its path has before a colon.
-        register_writer_factory("gs", _Events)
-        register_writer_factory("disk", _Events)
-        folder = str(workdir / "tensorboard")
-        if is_local(folder):
-            folder = f"disk:{folder}"
-        directory_check(folder)
-        self._writer = EventsWriter(f"{folder}/events")
-        self._written = -math.inf
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        # TensorBoard hides the points of earlier files from this step on: a run that
-        # was killed may have written steps that are repeated now.
-        self._add(first_step + 1, session_log=start)
-
-    def add(self, step: int, kind: str, values: dict[str, float]) -> None:
-        """Adds scalars of a step, as `KIND/NAME`; writes them every `EVERY` seconds."""
-        for name, value in values.items():
-            self._add(step, summary=scalar(f"{kind}/{name}", value))
-        # In a bucket every flush uploads the complete file.
-        if time.monotonic() - self._written >= self.EVERY:
-            self._written = time.monotonic()
-            self._writer.flush()
-
-    def _add(self, step: int, **content: object) -> None:
-        event = event_pb2.Event(wall_time=time.time(), step=step, **content)
-        self._writer.write_event(event)
-
-    def close(self) -> None:
-        """Writes what is pending, and closes the file."""
-        self._writer.close()
+    def _close_trackers(self) -> None:
+        for tracker in self._trackers:
+            tracker.close()
+        self._trackers = []

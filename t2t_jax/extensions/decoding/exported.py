@@ -180,8 +180,14 @@ class ExportedTranslator(Translator):
         sources: Sequence[Source],
         constraints: Sequence[Constraints],
         seed: int = 0,
+        at_once: int | None = None,
     ) -> list[tuple[Hypothesis, ...]]:
-        """Returns the hypotheses of each source, in order; at least one for each."""
+        """Returns the hypotheses of each source, in order; at least one for each.
+
+        Args:
+          at_once: how many batches few lines are divided into: `searches_at_once` by
+            default; 1 where other threads search beside this one.
+        """
         results: list[tuple[Hypothesis, ...]] = [(EMPTY,)] * len(sources)
         searched = (row for row, source in enumerate(sources) if source.ids)
         rows = sorted(searched, key=lambda row: len(sources[row].ids))
@@ -210,7 +216,7 @@ class ExportedTranslator(Translator):
                 asynchronous=True,
             )
 
-        size = min(ROWS, -(-len(rows) // self.searches_at_once)) or 1
+        size = min(ROWS, -(-len(rows) // (at_once or self.searches_at_once))) or 1
         batches = [[*batch] for batch in chunks(rows, size)]
         for batch, futures in [(batch, begin(batch)) for batch in batches]:
             for row, future in zip(batch, futures, strict=True):

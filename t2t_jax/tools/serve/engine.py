@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
+import functools
 import gc
 import itertools
 import threading
@@ -492,6 +493,8 @@ class _ExportedLane(_Lane):
     def __init__(self, translator: Translator, lock: threading.Lock):
         self.translator, self.lock = translator, lock
         self.parked: dict[int, Batch] = {}
+        # The searches of programs: to check one takes as long as a line's text.
+        self._search = functools.cache(lambda p: translator.beam_search(**dict(p)))
         self._begin_empty()
 
     @property
@@ -509,8 +512,9 @@ class _ExportedLane(_Lane):
         return _ExportedLane(translator, self.lock)
 
     def _new_group(self) -> list[int] | None:
-        """Lines that ask for the same search; they leave some for other threads."""
-        share = -(-len(self.queue) // self.searches_at_once)
+        """Lines that ask for the same search; they leave some for idle threads."""
+        idle = max(1, self.searches_at_once - self.running)
+        share = -(-len(self.queue) // idle)
         numbers = self._lines(min(share, self.capacity))
         self.counts += len(numbers)
         return numbers or None
@@ -521,9 +525,10 @@ class _ExportedLane(_Lane):
         began = time.monotonic()
         try:
             results = self.translator.decode(
-                self.translator.beam_search(**dict(lines[0].program)),
+                self._search(lines[0].program),
                 [line.source for line in lines],
                 [line.constraints for line in lines],
+                at_once=1,
             )
         except Exception as error:
             if len(task) > 1:  # of one of them, so each by itself
@@ -791,7 +796,9 @@ class Engine:
                         self._seconds /= 2
                         self._finished /= 2
                         self._rows_before = (self._rows_before + self.rows()) / 2
-                    self._changed.notify()
+                    # This thread takes what is next; others would wake for nothing.
+                    if any(lane.queue or lane.parked for lane in self._lanes):
+                        self._changed.notify()
 
     def _rate(self) -> float:
         """Lines a second that full batches would finish; 0 if unknown."""
@@ -1054,7 +1061,8 @@ class Engine:
         if count > (limit := self.limits.queue):
             raise UserError(f"{count:,} lines or sentences; want at most {limit:,}")
         with self._lock:
-            load, rate = self._load(), self._rate()
+            load = self._load()
+            rate = self._rate() if load else 0.0
         total = load.pop(client, 0) + count  # of this client
         ahead = sum(min(lines, total) for lines in load.values())
         waiting = sum(load.values()) + total - count
