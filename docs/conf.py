@@ -76,6 +76,7 @@ python_maximum_signature_line_length = 88
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False  # types are in the signature, and shorter there
 # Types that have no page here: of other libraries, of which nothing is fetched, and of
 # parts that only the package itself makes.
 nitpick_ignore_regex = [
@@ -168,6 +169,32 @@ def without_aliases(app, what, name, thing, skip, options) -> bool | None:
     return type(thing).__name__ == "_tuplegetter" or None
 
 
+def separate_names(app, what, name, thing, options, lines: list[str]) -> None:
+    """Gives each of several names in one line of `Attributes` a line of its own.
+
+    Sphinx would take all but the last for a type.
+    """
+    several = re.compile(r"^:ivar (\w+(?:, \w+)+): (.*(?:\n +.*)*)", re.MULTILINE)
+
+    def separate(match: re.Match) -> str:
+        names = match[1].split(", ")
+        return "\n".join(f":ivar {each}: {match[2]}" for each in names)
+
+    lines[:] = several.sub(separate, "\n".join(lines)).split("\n")
+
+
+def name_types(app, what, name, thing, options, signature, returns):
+    """Writes two types by their names, not as all that they may be."""
+    for text, union in (
+        ("Weight", r"[\w.~]*Array \| [\w.~]*Rounded(?: \| [\w.~]+)*Collected"),
+        ("OptState", r"[\w.~]*Array \| [\w.~]*ndarray .*ArrayTree\]"),
+    ):
+        signature, returns = (
+            s and re.sub(union, text, s) for s in (signature, returns)
+        )
+    return signature, returns
+
+
 def arrange(app, pagename: str, template, context: dict, doctree) -> None:
     """Folds the groups of the side bar, but for the page's own; keeps flags whole."""
     from bs4 import BeautifulSoup
@@ -205,6 +232,8 @@ def formula(writer, node) -> None:
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-skip-member", without_aliases)
+    app.connect("autodoc-process-docstring", separate_names, 501)  # after napoleon
+    app.connect("autodoc-process-signature", name_types)
     app.connect("source-read", on_the_site)
     app.connect("html-page-context", arrange, priority=900)  # after the theme's
     app.connect("builder-inited", lambda app: notebook_pages.write())

@@ -39,19 +39,15 @@ if not all(map(importlib.util.find_spec, ("t2t_jax", "matplotlib"))):
 import contextlib
 import json
 import os
-import signal
-import threading
-import time
 
 import matplotlib.pyplot as plt
 import numpy as np
-from IPython.display import HTML, display, update_display
+from IPython.display import display
 
 import t2t_jax
-from t2t_jax import Translator, UserError, load_config, train
+from t2t_jax import Translator, figure, load_config, train
 from t2t_jax import config as fields
 from t2t_jax.extensions.grammar import corpus
-from t2t_jax.tools.pages.run_plots import figure
 from t2t_jax.tools.plan.describe import describe
 from t2t_jax.training.averaging import parameter_steps
 from t2t_jax.training.schedules import schedule
@@ -113,10 +109,10 @@ ax.spines[["top", "right"]].set_visible(False)
 # ## Training, watched
 #
 # `train` builds the subword vocabulary, prepares the text, trains, and scores the test
-# sets, like `python -m t2t_jax.main`. Its messages appear below. The folder of a run,
-# its *workdir*, has a file `metrics.jsonl`, to which training appends; whoever reads it
-# can draw it. Here a thread does, every few seconds. In a terminal,
-# `python -m t2t_jax plot --workdir=runs/tiny` does the same.
+# sets, like `python -m t2t_jax.main`. Its messages appear below, and a picture of its
+# metrics that is drawn again every few seconds. The folder of a run, its *workdir*, has
+# a file `metrics.jsonl`, to which training appends; `figure` draws it at any time. In a
+# terminal, `python -m t2t_jax plot --workdir=runs/tiny` does the same.
 #
 # You may stop the cell (the stop button, or Ctrl-C): everything trained is saved, and
 # the same cell continues. If the run is finished, it is used as it is.
@@ -124,30 +120,10 @@ ax.spines[["top", "right"]].set_visible(False)
 # The stored outputs are of two CPU cores that did other work at the same time, so
 # their tokens per second do not show the program's speed.
 
-
 # %%
-def train_and_watch(config, workdir, every=3.0):
-    """Trains a config, and meanwhile draws its metrics every few seconds."""
-    ended = threading.Event()
-
-    def draw():
-        while not ended.wait(every):
-            with contextlib.suppress(UserError):  # nothing is logged yet
-                update_display(figure(str(workdir)), display_id="run")
-
-    display(HTML("the first metrics come soon"), display_id="run")
-    thread = threading.Thread(target=draw)
-    thread.start()
-    try:
-        with contextlib.redirect_stderr(sys.stdout):  # which Jupyter does not paint red
-            return train(config, workdir)
-    finally:
-        ended.set()
-        thread.join()
-        update_display(figure(str(workdir)), display_id="run")
-
-
-scores = train_and_watch(config, WORKDIR)
+with contextlib.redirect_stderr(sys.stdout):  # which Jupyter does not paint red
+    scores = train(config, WORKDIR)
+display(figure(WORKDIR))
 
 # %% [markdown]
 # Each line of `metrics.jsonl` is one measurement. Lines of kind `train` are means over
@@ -179,8 +155,8 @@ for kind in ("train", "dev"):
 #
 # A run that was stopped and continued computes the same bytes as one that was not:
 # parameters, optimizer, order of the sentences and random numbers are all restored.
-# Here a short run is stopped by a thread that presses the stop button for us (the
-# signal of Ctrl-C), and continued. A second run is not stopped.
+# Here a short run ends itself, by a function that is called after each step, and is
+# continued. A second run is not stopped.
 
 # %%
 SHORT = max(40, STEPS // 10)
@@ -203,22 +179,15 @@ def losses(workdir):
     return {line["step"]: line["loss"] for line in lines if line["kind"] == "train"}
 
 
-def press_stop_at(step, workdir):
-    while step not in losses(workdir):
-        time.sleep(0.005)
-    os.kill(os.getpid(), signal.SIGINT)
+def stop_at_a_third(step, loss, metrics, state):
+    print(f"step {step}: loss {loss:.3f}", end="  ")
+    return step == SHORT // 10 * 3
 
 
 stopped, straight = (OTHERS / f"short-{name}" for name in ("stopped", "straight"))
 with contextlib.redirect_stderr(sys.stdout):
     if not stopped.exists():
-        stop = threading.Thread(target=press_stop_at, args=(SHORT // 10 * 3, stopped))
-        stop.start()
-        try:
-            train(short, stopped)
-            stop.join()
-        except KeyboardInterrupt as message:
-            print(f"\nstopped: {message}\n")
+        train(short, stopped, stop_at_a_third)
     for workdir in (stopped, straight):
         train(short, workdir)
 

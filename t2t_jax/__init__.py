@@ -1,3 +1,4 @@
+# ruff: noqa: F401 - names that are imported on first use
 """The Transformer of "Attention Is All You Need" in JAX, from text to BLEU.
 
     from t2t_jax import Translator, load_config, train
@@ -17,21 +18,46 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
-__all__ = ["Translator", "UserError", "load_config", "train"]
 
 # Public name -> the module that defines it.
 _MODULES = {
     "Translator": "t2t_jax.decoding.translator",
     "UserError": "t2t_jax.io.errors",
+    "batch_of": "t2t_jax.extensions.training.batch_loss",
+    "compare": "t2t_jax.tools.compare.comparison",
+    "corpus_scores": "t2t_jax.metrics.plain",
+    "embeddings_of": "t2t_jax.extensions.training.batch_loss",
+    "evaluate": "t2t_jax.extensions.evaluation.in_python",
+    "explain": "t2t_jax.tools.explain.explain",
+    "export": "t2t_jax.tools.bridges.exporting",
+    "figure": "t2t_jax.tools.pages.run_plots",
+    "import_model": "t2t_jax.tools.bridges.importing",
     "load_config": "t2t_jax.commands.config_files",
+    "load_numpy": "t2t_jax.extensions.model.flat_parameters",
+    "loss_function": "t2t_jax.extensions.training.batch_loss",
+    "to_numpy": "t2t_jax.extensions.model.flat_parameters",
     "train": "t2t_jax.run.train",
 }
+__all__ = [*_MODULES]
 
 if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from t2t_jax.commands.config_files import load_config
     from t2t_jax.decoding.translator import Translator
+    from t2t_jax.extensions.evaluation.in_python import evaluate
+    from t2t_jax.extensions.model.flat_parameters import load_numpy, to_numpy
+    from t2t_jax.extensions.training.batch_loss import (
+        batch_of,
+        embeddings_of,
+        loss_function,
+    )
     from t2t_jax.io.errors import UserError
+    from t2t_jax.metrics.plain import corpus_scores
     from t2t_jax.run.train import train
+    from t2t_jax.tools.bridges.exporting import export
+    from t2t_jax.tools.bridges.importing import import_model
+    from t2t_jax.tools.compare.comparison import compare
+    from t2t_jax.tools.explain.explain import explain
+    from t2t_jax.tools.pages.run_plots import figure
 
 
 def __getattr__(name: str):

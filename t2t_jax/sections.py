@@ -233,7 +233,7 @@ def _no_entry(config_field: dataclasses.Field, value: Any) -> str:
     return (
         f"{did_you_mean(value, table_names(config_field.metadata['table']))}; if it is "
         f"an idea of your own, name the module that adds it to {name} "
-        f"(t2t_jax.{module}): --ideas=MODULE"
+        f"(t2t_jax.{module}): --ideas=MODULE; in Python, run its cell or import it"
     )
 
 
@@ -412,7 +412,7 @@ def _checked_options(name: str, section: Section, values: Any) -> Options:
         if option_name not in available:
             raise UserError(
                 f"config.{full}: no such option{did_you_mean(option_name, available)}; "
-                "options of an idea of your own need --ideas=MODULE"
+                "options of your own idea need --ideas=MODULE, in Python its cell first"
             )
         option, owners = available[option_name]
         value = checked(f"config.{full}", option, value)

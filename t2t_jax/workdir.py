@@ -176,7 +176,7 @@ class Workdir:
             )
         if (self / IMPORTED).exists():
             raise UserError(
-                f"{self} holds an imported model, which is not trained in place; start "
+                f"{self} holds an imported or saved model, not trained in place; start "
                 f"a run from it in a new folder: --config=finetune:{self} --workdir=NEW"
             )
         recorded = self.config()

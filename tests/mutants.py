@@ -152,6 +152,19 @@ a_text_comes_twice_in_an_nbest_list t2t_jax/decoding/results.py
   - by_text.setdefault(hypothesis.text, hypothesis)
   + by_text[str(len(by_text))] = hypothesis
     decoding/test_preserving.py test_ranks_of_a_text_of_several_lines_keep_their_order
+a_callback_does_not_end_a_run t2t_jax/training/loop.py
+  - ("after_step asked for it" if asked else "")
+  + ""
+    test_python_api.py test_after_step_sees_each_loss_and_ends_a_run_that_continues
+embeddings_are_not_those_that_are_read t2t_jax/extensions/training/batch_loss.py
+  - (tables["tokens"], "target_input")
+  + (tables["tokens"], "target")
+    test_python_api.py
+      test_gradients_by_embeddings_and_output_layer_are_those_of_tables[all]
+the_loss_of_a_batch_is_another_mean t2t_jax/extensions/training/batch_loss.py
+  - objective.count(batch), 1)
+  + objective.count(batch) + 1, 1)
+    test_python_api.py test_the_loss_of_a_batch_is_that_of_a_training_step
 the_limit_of_outputs_stays_that_of_the_config t2t_jax/decoding/searcher.py
   - self.with_options(extra_length=options.extra_length)
   + self.with_options()

@@ -113,6 +113,7 @@ def needed(block: Block) -> set[str]:
             trained |= {word[10:] for word in words if word.startswith("--workdir=")}
     if re.search(r"^train\(", block.code, re.MULTILINE):
         trained |= {"runs/tiny"}
+    trained |= {*re.findall(r'\.save\("(runs/\w+)"\)', block.code)}
     return {*re.findall(r"\bruns/[\w-]+|\bDIR\b", block.code)} - trained
 
 

@@ -6,9 +6,9 @@ diff of the files it writes.
 `presets.json` has all of configs/base.py, and of each other preset what differs from
 its parent: `without`, the names or groups of names that it lacks, and its own fields.
 
-Public are `t2t_jax.__all__` and every name that docs/ideas, the pages on your own idea
-and task, experiments/*.py and notebooks/ import: what a fork is written with. A change
-of the list is a change for forks, and stands in CHANGELOG.
+Public are `t2t_jax.__all__` and every name that docs/ideas, the pages on Python, your
+own idea and task, experiments/*.py and notebooks/ import: what a fork is written with.
+A change of the list is a change for forks, and stands in CHANGELOG.
 """
 
 import ast
@@ -41,7 +41,7 @@ WITH_ARGUMENTS = [
 ]
 LISTED = ROOT / "tests" / "golden" / "public_names.txt"
 CODE = ("docs/ideas/*.py", "experiments/*.py", "notebooks/*.py")
-PAGES = ("docs/your-idea.md", "docs/your-task.md")
+PAGES = ("docs/from-python.md", "docs/your-idea.md", "docs/your-task.md")
 ACCEPT = "if that is meant, accept it: python -m tests.test_golden"
 # What a config comes to on any machine. `paper` and the lengths of texts say no more.
 PINNED = ("config", "parameters", "learning_rate", "batches", "run", "decoding")

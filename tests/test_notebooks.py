@@ -29,6 +29,7 @@ LARGEST = 300_000  # bytes of a notebook
 # Outputs that are not stored: another machine, or a busy one, prints others.
 OF_MACHINE = (
     r"^machine  .*\n",
+    r"^(?:tokenizer|prepared text) found in .*\n",
     r"  tokens/s .*$",
     r"^the first step took .*\n",
     r"^time of the run: .*\n(?:\w+ +[\d,.]+ s.*\n)+",

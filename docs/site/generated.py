@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
@@ -50,10 +51,22 @@ def _made(maker: str, argument: str | None) -> str:
         "command_list": command_list,
         "claims": claims,
         "files": files,
+        "public_names": public_names,
         "explorer": live.frame,
         "notebooks": notebook_pages.listing,
     }
     return makers[maker](*filter(None, [argument]))
+
+
+def public_names() -> str:
+    """The names that a fork may import, by module."""
+    listed = (DOCS.parent / "tests/golden/public_names.txt").read_text().split()
+    names_of = defaultdict(list)
+    for name in listed:
+        module, _, leaf = name.rpartition(".")
+        names_of[module].append(f"`{leaf}`")
+    rows = [(f"`{module}`", ", ".join(names)) for module, names in names_of.items()]
+    return _table(("from", "import"), rows)
 
 
 def claims() -> str:

@@ -9,6 +9,7 @@ those of an ensemble (--workdir=A,B) in A/ensembles/HASH, apart from A's own.
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -28,8 +29,10 @@ from t2t_jax.commands.flags import (
     workdirs_of,
 )
 from t2t_jax.data.corpus import Corpus, distinct
+from t2t_jax.data.text_files import read_lines
 from t2t_jax.extensions.text.damage import DAMAGES, EVERY
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import split_names
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.parallel import processes
 from t2t_jax.workdir import Workdir
@@ -83,7 +86,6 @@ def main(_):
     from t2t_jax.evaluation.scores import (
         SCORES,
         comparisons,
-        read_baselines,
         results_folder,
         score_set,
         scores_and_answers,
@@ -156,6 +158,50 @@ def main(_):
     folder = results_folder(translator, workdir)
     if not print_json and _are_stored(all_scores, folder):
         say(f"all scores: {folder / SCORES}/*.json; --json prints them")
+
+
+def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
+    """Reads another system's answers, one file per test set, in the order of the sets.
+
+    The names of text files, plain or `.gz`, are separated by commas; each file has one
+    line for each line of its set.
+
+    Raises:
+      UserError: the number of files differs from the number of sets; a file does not
+        exist, is not UTF-8 or differs in length from its set; a set is too long for a
+        bootstrap.
+    """
+    names = split_names(files)
+    if len(names) != len(corpora):
+        sets = ", ".join(corpus.name for corpus in corpora)
+        raise UserError(
+            f"--baseline={files!r} names {len(names)} files for {len(corpora)} test "
+            f"sets ({sets}); want one file per set, in this order, separated by commas"
+        )
+    files = [Path(name).expanduser() for name in names]
+    return [*map(_read_baseline, files, corpora)]
+
+
+def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
+    from t2t_jax.metrics.measures import LONGEST
+
+    if not file.is_file():
+        raise UserError(
+            f"--baseline: {file} is not a file; want another system's answers to "
+            f"{corpus.name}, one line for each example of the set"
+        )
+    lines, expected = list(read_lines(file)), sum(1 for _ in corpus.pairs())
+    if len(lines) != expected:
+        raise UserError(
+            f"--baseline: {file} has {len(lines):,} lines, but {corpus.spec} has "
+            f"{expected:,}; want an answer to each example, in the same order"
+        )
+    if expected > LONGEST:
+        raise UserError(
+            f"--baseline: {corpus.spec} has {expected:,} lines, but the bootstrap "
+            f"takes at most {LONGEST:,}; use a part of the set"
+        )
+    return lines
 
 
 def _are_stored(all_scores: dict[str, dict], folder: epath.Path) -> bool:

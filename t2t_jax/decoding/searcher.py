@@ -60,19 +60,7 @@ JAX = "jax"
 
 
 class Searcher:
-    """A trained model, or an ensemble of several, that searches for translations.
-
-    Attributes:
-      vocabulary: of the target, with that of the source; shared by all members.
-      tag: a symbol that is put before each line; "" for a model of one task.
-      engine: the library that computes.
-      members: the models. `config`, `model`, `parameters` and `steps` are those of the
-        first.
-
-    Args:
-      devices: the devices to compute on; all devices of this process if None. Results
-        do not depend on their number.
-    """
+    """Searches for translations; attributes and arguments are those of `Translator`."""
 
     tag: str = ""
     engine = JAX
@@ -234,10 +222,23 @@ class Searcher:
 
     @property
     def what(self) -> str:
-        """A name for messages: en -> de; or a tag, or the name of its task."""
+        """A name for messages, such as en -> de; a tag, or the name of its task."""
         data, kind = self.config.data, self.config.task.kind
         translates = kind == TaskConfig().kind
         return self.tag or (f"{data.source} -> {data.target}" if translates else kind)
+
+    def save(self, workdir: Workdir | epath.PathLike) -> Workdir:
+        """Stores a model of your own, which no run has trained, as a new workdir.
+
+        Other commands then read it, and `finetune:WORKDIR` trains it further.
+
+        Args:
+          workdir: a new folder, or gs://BUCKET/FOLDER.
+
+        Raises:
+          UserError: the folder is not empty; it is an ensemble, or has int8 weights.
+        """
+        return at_address("extensions.decoding.saving.save")(self, workdir)
 
     def with_options(self, **decode) -> Self:
         """Returns the same models with other values of `config.decode`: `beam=10`.

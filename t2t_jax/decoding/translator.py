@@ -40,7 +40,22 @@ if TYPE_CHECKING:  # most lines are translated without it
 class Translator(Searcher):
     """A trained model, or an ensemble of several, that translates lines of text.
 
-    Attributes and arguments are those of `Searcher`; `Translator.load` makes one.
+    `Translator.load` makes one of a workdir; the class itself makes one of parameters
+    of your own.
+
+    Attributes:
+      config: frozen, a `Config`; of the first model, as are the next three.
+      model: a `Model`: the definition without values.
+      parameters: a nested dict of float32 arrays, on the devices; see `to_numpy`.
+      steps: those of the checkpoints that were averaged; empty for your own parameters.
+      vocabulary: of the target, with that of the source; shared by all members.
+      members: the models of an ensemble, each with these attributes but the last.
+      tag: a symbol that is put before each line; "" for a model of one task.
+      engine: the library that computes.
+
+    Args:
+      devices: the devices to compute on; all devices of this process if None. Results
+        do not depend on their number.
     """
 
     # The last choice, after the entry and options that it is of.

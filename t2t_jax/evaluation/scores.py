@@ -8,21 +8,17 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from etils import epath
 
 from t2t_jax.config import Config
 from t2t_jax.data.corpus import Corpus
-from t2t_jax.data.text_files import read_lines
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.provenance import score_provenance, text_bytes
 from t2t_jax.io import atomic, lock
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import split_names
 from t2t_jax.io.messages import say, waiting
-from t2t_jax.metrics.measures import LONGEST
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.parallel import processes
 from t2t_jax.tasks.table import task_of
@@ -219,48 +215,6 @@ def checked_answers(scores: dict, file: epath.Path) -> list[str]:
         )
     # Not splitlines(), which would also split at characters such as U+2028.
     return content.decode().split("\n")[:-1]
-
-
-def read_baselines(files: str, corpora: list[Corpus]) -> list[list[str]]:
-    """Reads another system's answers, one file per test set, in the order of the sets.
-
-    The names of text files, plain or `.gz`, are separated by commas; each file has one
-    line for each line of its set.
-
-    Raises:
-      UserError: the number of files differs from the number of sets; a file does not
-        exist, is not UTF-8 or differs in length from its set; a set is too long for a
-        bootstrap.
-    """
-    names = split_names(files)
-    if len(names) != len(corpora):
-        sets = ", ".join(corpus.name for corpus in corpora)
-        raise UserError(
-            f"--baseline={files!r} names {len(names)} files for {len(corpora)} test "
-            f"sets ({sets}); want one file per set, in this order, separated by commas"
-        )
-    files = [Path(name).expanduser() for name in names]
-    return [*map(_read_baseline, files, corpora)]
-
-
-def _read_baseline(file: Path, corpus: Corpus) -> list[str]:
-    if not file.is_file():
-        raise UserError(
-            f"--baseline: {file} is not a file; want another system's answers to "
-            f"{corpus.name}, one line for each example of the set"
-        )
-    lines, expected = list(read_lines(file)), sum(1 for _ in corpus.pairs())
-    if len(lines) != expected:
-        raise UserError(
-            f"--baseline: {file} has {len(lines):,} lines, but {corpus.spec} has "
-            f"{expected:,}; want an answer to each example, in the same order"
-        )
-    if expected > LONGEST:
-        raise UserError(
-            f"--baseline: {corpus.spec} has {expected:,} lines, but the bootstrap "
-            f"takes at most {LONGEST:,}; use a part of the set"
-        )
-    return lines
 
 
 def score_all(

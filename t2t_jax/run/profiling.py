@@ -41,7 +41,7 @@ class Profiler:
             )
         self._state = "before"
 
-    def __call__(self, step: int, state: TrainState) -> None:
+    def __call__(self, step: int, loss, metrics, state: TrainState) -> None:
         if not processes.is_first():
             return
         # Steps may come again, after a rollback.

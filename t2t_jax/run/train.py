@@ -3,11 +3,11 @@
 import collections
 import contextlib
 import dataclasses
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -31,6 +31,7 @@ from t2t_jax.evaluation.dev_answers import DevAnswers
 from t2t_jax.evaluation.scores import score_all
 from t2t_jax.io import ideas, lock, sealed
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.locations import join_names
 from t2t_jax.io.messages import say, silence
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching, describe_dtype
@@ -62,8 +63,9 @@ _SAME_TEXT = (
 def train(
     config: Config | ConfigDict,
     workdir: str | Path,
-    after_step: Callable[[int, Any], None] | None = None,
+    after_step: loop.AfterStep | None = None,
     track: Sequence[str] = DEFAULT,
+    test: str | Sequence[str] | None = None,
 ) -> dict[str, dict]:
     """Trains a config in a workdir, or continues training, then scores its test sets.
 
@@ -74,8 +76,13 @@ def train(
       config: of `load_config`, or a `Config`.
       workdir: a new folder, or that of an earlier run of the same config, which then
         continues; gs://BUCKET/FOLDER is a folder in a bucket.
-      after_step: called with the number and the state of each step that was trained.
+      after_step: called as `after_step(step, loss, metrics, state)` after each step.
+        `loss` and `metrics` (loss, gradient_norm, learning_rate, ...) are scalars of
+        JAX: `float(loss)` waits for the step. The next step takes the buffers of
+        `state.parameters`: copy what you keep. If it returns true, training ends as
+        after the last step; in several processes all have to return the same.
       track: trackers that get the metrics: `tensorboard`, `wandb`, `mlflow`.
+      test: test sets to score in place of `config.data.test`; () for none.
 
     Returns:
       Scores by test set, as in `DIR/scores/`.
@@ -90,6 +97,17 @@ def train(
         silence()  # only process 0 prints messages
     if not isinstance(config, Config):
         config = fields.from_config_dict(config)
+    if after_step is not None:
+        try:
+            inspect.signature(after_step).bind(1, None, {}, None)
+        except TypeError:
+            raise UserError(
+                f"after_step takes {inspect.signature(after_step)}; want "
+                "after_step(step, loss, metrics, state)"
+            ) from None
+    if test is not None:
+        test = test if isinstance(test, str) else join_names(map(str, test))
+        config = fields.changed(config, "data", test=test)
     # Compared without data.dir: machines may keep the text in different folders.
     same_everywhere = fields.changed(config, "data", dir="")
     processes.check_same(
@@ -155,7 +173,7 @@ def _train(
     tests: list[Corpus],
     check_owner: Callable[[], None],
     clock: TimeLog,
-    after_step: Callable[[int, Any], None] | None,
+    after_step: loop.AfterStep | None,
     track: Sequence[str],
 ) -> tuple[Config, int]:
     """Prepares the text and trains; skips what an earlier run has already done.

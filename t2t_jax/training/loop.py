@@ -8,7 +8,9 @@ text, translations or facts about chips is a function in `Hooks`.
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from jax import Array
 
 from t2t_jax.config import Config
 from t2t_jax.data.feeding import feed
@@ -36,6 +38,8 @@ from t2t_jax.workdir import Workdir
 
 # (parameters, step) -> scores of the model's answers to the dev set, such as bleu
 Evaluate = Callable[[Parameters, int], dict[str, float]]
+# (step, loss, metrics, state) -> true to end training after this step
+AfterStep = Callable[[int, Array, dict[str, Array], TrainState], Any]
 
 
 class Outcome(NamedTuple):
@@ -74,9 +78,7 @@ class Hooks(NamedTuple):
     peak_flops: float | None = None  # FLOP/s of all devices together, for MFU
     # The models that the loss reads besides the one that trains.
     frozen: FrozenModels = FrozenModels()
-    # Called with the number of each step that was trained, and the state after it,
-    # whose buffers the next step takes.
-    after_step: Callable[[int, TrainState], None] = lambda step, state: None
+    after_step: AfterStep = lambda *_: None  # as in `run.train.train`
     # A step to end after, if the config has more; None: as the config says.
     last: int | None = None
     track: Sequence[str] = DEFAULT  # which of `TRACKERS` get the metrics
@@ -151,19 +153,13 @@ class TrainingRun:
         # Cached: computed once for each shape of batch, not at every step.
         self._step_flops = cache(lambda *shape: hooks.step_flops(Shape(*shape)))
         self.rollbacks = Rollbacks(workdir)
-        train = config.train
-        checkpoint_arguments = (
-            workdir,
-            config.decode.average,
-            train.keep_best,
-            train.save_every,
-        )
+        keep = config.decode.average, config.train.keep_best, config.train.save_every
         # If all processes see the workdir, each writes and reads its part of the state.
         self.shared = checkpoint_folders.seen_by_all(workdir.checkpoints)
         self.checkpoints = (
-            Checkpoints(*checkpoint_arguments, shared=True)
+            Checkpoints(workdir, *keep, shared=True)
             if self.shared
-            else processes.OnFirstProcess(Checkpoints, *checkpoint_arguments)
+            else processes.OnFirstProcess(Checkpoints, workdir, *keep)
         )
         self._continue_from(
             *(self._place(self._restore) or (self._initial(), RunProgress()))
@@ -243,13 +239,14 @@ class TrainingRun:
             self.time.enter("compilation")
             self.hooks.before_training(self.steps)
         while not reason:
-            self._step()
+            asked = self._step()
             # The first step compiles: leave its time out of the rates.
             if self.step == first_step + 1:
                 seconds = self.meter.leave_out_compilation()
                 self.time.enter("steps")
                 say(f"the first step took {seconds:.1f} s, compilation included")
             reason = self._reason(self._seconds())
+            reason = reason or ("after_step asked for it" if asked else "")
             if self.step % train.log_every == 0:
                 if diverged := self._log():
                     self._roll_back(diverged)
@@ -299,8 +296,8 @@ class TrainingRun:
             self.seconds = processes.from_first("the clock", self.clock.seconds)
         return self.seconds
 
-    def _step(self) -> None:
-        """Trains on one batch."""
+    def _step(self) -> bool:
+        """Trains on one batch; returns true if `after_step` asks to end."""
         # Fail soon if the last save failed. Processes have to agree on that, so several
         # ask only as often as they log.
         if not self.shared or self.step % self.config.train.log_every == 0:
@@ -311,11 +308,12 @@ class TrainingRun:
         placed = meshes.place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed, *self.frozen)
         self.step += 1
-        self.hooks.after_step(self.step, self.state)
         # The shapes as trained, with the rows that pad the batch to the mesh.
         rows, source = placed["source"].shape
         flops = self._step_flops(rows, source, placed["target"].shape[1])
         self.meter.add(self.step, position, metrics, flops)
+        after = self.hooks.after_step
+        return bool(after(self.step, metrics["loss"], metrics, self.state))
 
     def _save(self) -> None:
         """Saves everything that a restart needs to continue from this step."""
@@ -390,9 +388,8 @@ class TrainingRun:
                     self.checkpoints.save_best(best, self.step, goodness)
                 # After the checkpoint: a run killed in between evaluates again.
                 self.reporter.record(self.step, "dev", values)
-                scores = (f"{name} {value:.3f}" for name, value in values.items())
-                listed = "  ".join(scores)
-                say(f"step {self.step:,}  dev  {listed}")
+                scores = [f"{name} {value:.3f}" for name, value in values.items()]
+                say("  ".join([f"step {self.step:,}  dev", *scores]))
         self.meter.pause()  # saving and evaluating are not part of the step rate
         self.time.write(self.step)
 

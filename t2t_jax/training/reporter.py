@@ -9,6 +9,7 @@ import tqdm
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
+from t2t_jax.sections import at_address
 from t2t_jax.training.divergence import Rollback
 from t2t_jax.training.metrics_log import METRICS, MetricsLog
 from t2t_jax.training.trackers import DEFAULT, TRACKERS
@@ -44,7 +45,7 @@ class Reporter:
             dynamic_ncols=True,
             disable=not (processes.is_first() and sys.stderr.isatty()),
         )
-        self._steps = steps
+        self._live = at_address("tools.pages.live_curve.live_curve")(workdir)
 
     def record(self, step: int, kind: str, values: dict[str, float]) -> None:
         """Records metrics of a step, once; `kind` is `train`, `dev` or `alarm`."""
@@ -92,7 +93,7 @@ class Reporter:
     def progress(
         self, step: int, values: dict[str, float], seconds_left: float
     ) -> None:
-        """Shows progress: the bar in a terminal, a line elsewhere."""
+        """Shows progress: the bar in a terminal, a curve in a notebook, or a line."""
         fields = {
             "loss": f"{values['loss']:.3f}",
             "tokens/s": f"{values['tokens_per_second']:,.0f}",
@@ -105,14 +106,20 @@ class Reporter:
         if not self._bar.disable:
             self._bar.set_postfix(fields, refresh=False)
             self._bar.update(step - self._bar.n)  # `update` takes an increment
+            return
+        listed = "  ".join(f"{name} {value}" for name, value in fields.items())
+        time_left = tqdm.tqdm.format_interval(seconds_left)
+        line = f"step {step:,}/{self._bar.total:,}  {listed}  left {time_left}"
+        if self._live:
+            self._live.show(line)
         else:
-            listed = "  ".join(f"{name} {value}" for name, value in fields.items())
-            time_left = tqdm.tqdm.format_interval(seconds_left)
-            say(f"step {step:,}/{self._steps:,}  {listed}  left {time_left}")
+            say(line)
 
     def close(self) -> None:
         """Closes the bar and the files."""
         self._bar.close()
+        if self._live:
+            self._live.close()
         self._close_trackers()
         self._lines.close()
 

@@ -104,7 +104,7 @@ def train_step(
     """
     train = config.train
     objective = train.variant("loss")
-    _check_arrays(objective, batch, config)
+    check_arrays(objective, batch, config)
     rng = _dropout_rng(train.seed, state.step)
     rows = len(batch["target"])
     # Dropout bits depend on the row's number in the global batch, so that every mesh
@@ -151,7 +151,7 @@ def train_step(
     metrics = {
         "loss": loss,
         "loss_count": count,
-        **_means(sums),
+        **means(sums),
         "tokens": jnp.maximum(real_tokens(batch), 1),
         "source_tokens": jnp.sum(batch["source_segment"] > 0),
         "gradient_norm": norm,
@@ -183,7 +183,7 @@ def gradient_norm(gradients: Parameters) -> Array:
     return jnp.sqrt(sum(squares.sum() for squares in sums_by_shape.values()))
 
 
-def _check_arrays(loss: Loss, batch: Batch, config: Config) -> None:
+def check_arrays(loss: Loss, batch: Batch, config: Config) -> None:
     """Raises UserError if the batch lacks an array that the loss needs."""
     missing = [name for name in loss.arrays if name not in batch]
     if missing:
@@ -194,7 +194,7 @@ def _check_arrays(loss: Loss, batch: Batch, config: Config) -> None:
         )
 
 
-def _means(sums: dict[str, tuple[Array, Array]]) -> dict[str, Array]:
+def means(sums: dict[str, tuple[Array, Array]]) -> dict[str, Array]:
     """Each metric's mean, and as NAME_count what it is over; at least 1."""
     means = {}
     for name, (total, count) in sums.items():

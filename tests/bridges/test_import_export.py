@@ -83,7 +83,7 @@ def request_(tmp_path):
 
 def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, capsys):
     workdir = Workdir(tmp_path / "run")
-    importing.import_model(request_, workdir)
+    importing.import_model(request_, str(workdir))
     loaded = Translator.load(workdir)
     jax.tree.map(
         np.testing.assert_array_equal, loaded.parameters, original.ours.parameters
@@ -97,7 +97,7 @@ def test_an_imported_model_is_an_ordinary_workdir(original, request_, tmp_path, 
     printed = capsys.readouterr().err
     assert "model.layers=1" in printed
     assert "note: a note" in printed
-    with pytest.raises(UserError, match=r"imported model.*--config=finetune:"):
+    with pytest.raises(UserError, match=r"imported or .*--config=finetune:"):
         workdir.changes(Config())
     with pytest.raises(UserError, match="is not empty"):
         importing.import_model(request_, workdir)
@@ -174,7 +174,7 @@ def pairs(tmp_path):
 
 def test_an_export_that_agrees_gets_its_name(original, pairs, tmp_path):
     output = tmp_path / "out" / "model"
-    exporting.export(original.ours, "some", output, pairs)
+    exporting.export(original.ours, "some", str(output), pairs)
     facts = json.loads((output / "agreement.json").read_text())
     assert facts["agrees"]
     assert facts["greedy"]["equal"] == facts["greedy"]["lines"] == 2

@@ -4,7 +4,7 @@ import pytest
 
 from t2t_jax.metrics import measures
 from t2t_jax.tools.compare import summary
-from t2t_jax.tools.compare.compare import System, compare
+from t2t_jax.tools.compare.compare import System, compare_texts
 from t2t_jax.tools.doctor import findings
 from t2t_jax.tools.doctor.examination import Examination
 from t2t_jax.tools.doctor.overlap import ReferenceSet
@@ -22,7 +22,7 @@ def _few_samples(monkeypatch):
 
 @pytest.fixture
 def compared():
-    return compare(*made_up(lines=60))
+    return compare_texts(*made_up(lines=60))
 
 
 @pytest.fixture
@@ -110,11 +110,13 @@ def test_text_is_never_read_as_html_and_fits_a_phone(open_page):
     texts, systems = made_up(lines=4)
     texts.references[1] = HOSTILE
     hostile = [System(HOSTILE, [HOSTILE, *s.lines[1:]], HOSTILE) for s in systems]
-    opened = open_page(summary.comparison_page([compare(texts, hostile)]), dark=True)
+    opened = open_page(
+        summary.comparison_page([compare_texts(texts, hostile)]), dark=True
+    )
     assert "onerror" in opened.page.locator("#lines").inner_text()
     assert not opened.page.locator("img, [onerror]").count()
     assert opened.page.title() != "broken"
-    html = summary.comparison_page([compare(*made_up(lines=4))])
+    html = summary.comparison_page([compare_texts(*made_up(lines=4))])
     assert open_page(html, width=390).overflow() <= 0
 
 

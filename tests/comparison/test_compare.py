@@ -16,7 +16,7 @@ from t2t_jax.metrics import measures
 from t2t_jax.tools.compare import aspects
 from t2t_jax.tools.compare.aspects import ASPECTS
 from t2t_jax.tools.compare.compare import (
-    compare,
+    compare_texts,
     marks,
     parts,
     word_changes,
@@ -45,7 +45,7 @@ def example():
 def compared(example):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "SAMPLES", 100)
-        return compare(*example)
+        return compare_texts(*example)
 
 
 # ------------------------------------------------------------------------------ totals
@@ -92,7 +92,7 @@ def differences_of(compared, system=0):
 
 def test_a_system_against_itself_has_no_difference(example):
     texts, systems = example
-    comparison = compare(texts, [systems[1], systems[1]._replace(name="again")])
+    comparison = compare_texts(texts, [systems[1], systems[1]._replace(name="again")])
     assert {*differences_of(comparison).values()} <= {0, None}
     verdicts = {
         change["verdict"] for t in comparison["totals"] for change in t["differences"]
@@ -105,7 +105,7 @@ def test_a_system_against_itself_has_no_difference(example):
 
 def test_exchanged_systems_have_opposite_differences(example, compared):
     texts, systems = example
-    back = compare(texts, [systems[1], systems[0]])
+    back = compare_texts(texts, [systems[1], systems[0]])
     differences, reversed_differences = differences_of(compared), differences_of(back)
     assert any(differences.values())
     for place, difference in reversed_differences.items():
@@ -193,7 +193,7 @@ def test_the_aspect_of_the_documentation_is_one():
     (block,) = [b for b in PYTHON if b.page == "docs/compare.md"]
     with mock.patch.dict(ASPECTS):
         exec(compile(block.code, str(block), "exec"), {})
-        comparison = compare(texts, systems)
+        comparison = compare_texts(texts, systems)
         assert any("Endings" in line for line in summary(comparison))
     (bucket,) = comparison["aspects"]["endings"]["buckets"]
     assert (bucket["name"], bucket["count"]) == ("-ung", 1)
@@ -201,7 +201,7 @@ def test_the_aspect_of_the_documentation_is_one():
 
 def test_without_training_text_the_reason_is_said():
     texts, systems = made_up(lines=4, training=False)
-    comparison = compare(texts, systems)
+    comparison = compare_texts(texts, systems)
     assert "--train" in comparison["aspects"]["frequency"]["missing"]
     assert "--train" in comparison["signs"]["unsupported"]["missing"]
     assert "missing" not in comparison["signs"]["untranslated"]

@@ -14,7 +14,7 @@ from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
 from t2t_jax.tools.compare import command, summary, systems
-from t2t_jax.tools.compare.compare import compare
+from t2t_jax.tools.compare.compare import compare_texts
 from t2t_jax.tools.compare.scores import Comet
 from t2t_jax.tools.compare.systems import parse_systems
 from tests.comparison.made_up_systems import made_up
@@ -147,7 +147,7 @@ def test_comet_scores_with_a_local_model_where_it_is_installed(tmp_path, monkeyp
     texts, systems = made_up(lines=6)
     (total,) = (
         total
-        for total in compare(texts, systems, Comet(str(tmp_path)))["totals"]
+        for total in compare_texts(texts, systems, Comet(str(tmp_path)))["totals"]
         if total["title"] == "COMET"
     )
     lengths = map(len, systems[1].lines + texts.sources)

@@ -112,7 +112,7 @@ def live(
             raise Killed
         seal(*arguments, **notes)
 
-    def after_step(step, state):
+    def after_step(step, loss, metrics, state):
         SteppingClock.now += 1
         if dead.is_set() or (stop == Stop("killed", step)):
             dead.set()

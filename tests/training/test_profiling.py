@@ -21,7 +21,7 @@ def test_only_the_steps_asked_for_are_recorded(tmp_path, monkeypatch, capsys):
     for step in (1, 2, 3, 1, 2, 3, 4, 5, 2, 3):  # with rollbacks
         with jax.profiler.TraceAnnotation(f"step {step}"):
             state = train(step)
-        after_step(step, state)
+        after_step(step, None, {}, state)
     (file,) = tmp_path.glob("profiles/3-4/**/perfetto_trace.json.gz")
     assert str(file.relative_to(tmp_path)) in capsys.readouterr().err
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
@@ -34,5 +34,5 @@ def test_only_the_steps_asked_for_are_recorded(tmp_path, monkeypatch, capsys):
         pass
     assert "step 5 was not trained" in capsys.readouterr().err
     with Profiler(5, 6, steps=6) as after_step:
-        after_step(4, jnp.ones(1))
+        after_step(4, None, {}, jnp.ones(1))
     assert "are recorded" in capsys.readouterr().err

@@ -296,7 +296,7 @@ class _Watch:
         self.comparisons: list[StoredComparison] = []
         self.sha256 = ""
 
-    def __call__(self, step: int, state: TrainState) -> None:
+    def __call__(self, step: int, loss, metrics, state: TrainState) -> None:
         kinds = self._stretch.stored.get(step, ())
         if not kinds and step != self._stretch.end:
             return

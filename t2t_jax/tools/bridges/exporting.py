@@ -49,16 +49,16 @@ class ComparedLines(NamedTuple):
 def export(
     translator: Translator,
     name: str,
-    output: Path,
+    output: str | Path,
     test: str = "",
     scores: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Exports a translator, if the result agrees with it.
+    """Exports a translator, if the result agrees with it, as the command `export` does.
 
     Args:
       name: of a format in `EXPORTS`.
-      output: a new folder.
+      output: a new folder; the README.md in it says how to use it.
       test: corpora to compare on, as `config.data.test`; by default the dev and
         test sets of the config.
       scores: the workdir's, by set, for formats with a model card.
@@ -72,6 +72,7 @@ def export(
         model does not agree, then its files are in `OUTPUT.failed`.
     """
     form: ExportFormat = find_format("to", name, EXPORTS)
+    output = Path(output).expanduser()
     settings = {key: value for key, value in options.items() if value is not None}
     if unused := sorted(settings.keys() - {*form.options}):
         raise UserError(

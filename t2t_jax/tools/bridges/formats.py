@@ -43,6 +43,15 @@ class Request(NamedTuple):
     source_tokenizer: Path | None = None
     model: Mapping[str, Any] = MappingProxyType({})
 
+    def located(self) -> "Request":
+        """The same with paths in place of strings; in them, `~` is home."""
+        files = {
+            name: Path(file).expanduser()
+            for name in ("path", "tokenizer", "source_tokenizer")
+            if (file := getattr(self, name))
+        }
+        return self._replace(**files)
+
 
 class Imported(NamedTuple):
     """A model that was read."""
@@ -67,6 +76,7 @@ class ImportFormat(NamedTuple):
     peer: str | None  # a script in checks/peers/ that runs the original, if one exists
     # The fields of a request that it uses besides the path.
     reads: tuple[str, ...] = ("source", "target", "model")
+    checked: str = ""  # how `read` compares all values itself, in words
 
 
 class ExportFormat(NamedTuple):

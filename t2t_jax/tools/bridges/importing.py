@@ -5,18 +5,17 @@ what was compared, and the notes. The command is `import_command.py`.
 """
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
+from etils import epath
 
 from t2t_jax import __version__
 from t2t_jax import config as fields
 from t2t_jax.data.text_files import file_hash
 from t2t_jax.decoding.translator import Translator
-from t2t_jax.io.atomic import write_atomically
+from t2t_jax.extensions.decoding.saving import check_free, store
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
@@ -28,22 +27,31 @@ from t2t_jax.tools.bridges.formats import (
     find_format,
 )
 from t2t_jax.tools.bridges.table import IMPORTS
-from t2t_jax.training.checkpoint import Checkpoints
-from t2t_jax.workdir import IMPORTED, Workdir
+from t2t_jax.workdir import Workdir
 
 STEP = 0  # of the checkpoint: no training has happened here
 
 
-def import_model(request: Request, workdir: Workdir, name: str = "") -> Translator:
-    """Imports a model into a new workdir.
+def import_model(
+    model: Request | epath.PathLike,
+    workdir: Workdir | epath.PathLike,
+    name: str = "",
+    **stated: Any,
+) -> Translator:
+    """Imports a published model into a new workdir, as the command `import` does.
 
     Args:
+      model: a folder or a file; or a `Request`, which has all that `stated` has.
       name: of a format in `IMPORTS`; recognized by the files if empty.
+      stated: what the files do not say: `source` and `target` (languages), `tokenizer`
+        and `source_tokenizer` (files), `model` (a dict of fields of `config.model`).
 
     Raises:
       UserError: the workdir is in use, the model cannot be read exactly, or it does not
         compute what the original computes. Then nothing is written.
     """
+    request = model if isinstance(model, Request) else Request(model, **stated)
+    request, workdir = request.located(), Workdir.open(workdir)
     check_free(workdir)
     name, form = chosen_format(request.path, name)
     check_request(request, name, form)
@@ -60,21 +68,9 @@ def import_model(request: Request, workdir: Workdir, name: str = "") -> Translat
         "compared": compared,
         "notes": [*imported.notes],
     }
-    _store(workdir, imported, facts)
+    store(workdir, translator, config, facts)
     report(workdir, translator, imported)
     return translator
-
-
-def check_free(workdir: Workdir) -> None:
-    """Refuses a folder that already has something else in it."""
-    if not workdir.path.exists():
-        return
-    if not workdir.path.is_dir():
-        raise UserError(f"--workdir={workdir} is a file; want a new folder")
-    names = {entry.name for entry in workdir.path.iterdir()} - {".lock"}
-    # An import that was interrupted has written this file first, and no config.
-    if names and (workdir.has_run() or IMPORTED not in names):
-        raise UserError(f"--workdir={workdir} is not empty; want a new folder")
 
 
 # File of an export that no format reads -> what the export is for.
@@ -131,6 +127,9 @@ def compare(
     request: Request,
 ) -> dict[str, Any]:
     """Compares logits and greedy translations with the original's, on random input."""
+    if form.peer is None and form.checked:  # `read` has compared all values
+        say(f"the values are those of the original: {form.checked}")
+        return {"values": form.checked}
     if form.peer is None:
         return _not_compared(f"there is no library here that reads {form.name}")
     if missing := peer_process.missing_packages(form.peer):
@@ -161,22 +160,6 @@ def compare(
 def _not_compared(reason: str) -> dict[str, Any]:
     say(f"warning: nothing was compared with the original: {reason}")
     return {"not_compared": reason}
-
-
-def _store(workdir: Workdir, imported: Imported, facts: dict[str, Any]) -> None:
-    """Writes the workdir, the config last: until then it is no workdir."""
-    with workdir.hold():
-        content = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(workdir / IMPORTED, content.encode())
-        checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
-        try:
-            parameters = jax.tree.map(
-                lambda x: np.asarray(x, np.float32), imported.parameters
-            )
-            checkpoints.save_parameters(parameters, STEP)
-        finally:
-            checkpoints.close()
-        workdir.store(imported.config, imported.vocabulary, {"imported": True})
 
 
 def report(workdir: Workdir, translator: Translator, imported: Imported) -> None:

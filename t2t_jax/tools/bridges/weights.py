@@ -8,12 +8,13 @@ reads back.
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from t2t_jax.config import ModelConfig
+from t2t_jax.extensions.model.flat_parameters import flatten, nest
 from t2t_jax.io.errors import UserError, listed
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
@@ -64,21 +65,6 @@ class TensorRule(NamedTuple):
     # stored one after another on the first axis.
     parameters: tuple[str, ...]
     form: Form  # of each of them
-
-
-def flatten(parameters: Parameters) -> dict[str, Any]:
-    """Nested parameters as a flat dict: `encoder.0.attention.query` -> array."""
-    return {
-        ".".join(str(part.key) for part in path): leaf
-        for path, leaf in jax.tree.leaves_with_path(parameters)
-    }
-
-
-def nest(flat: Mapping[str, Any], like: Parameters) -> Parameters:
-    """Undoes `flatten`; `like` has the structure, such as `model.shapes`."""
-    return jax.tree.map_with_path(
-        lambda path, _: flat[".".join(str(part.key) for part in path)], like
-    )
 
 
 def write(rules: Sequence[TensorRule], parameters: Parameters) -> dict[str, np.ndarray]:

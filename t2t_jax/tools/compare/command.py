@@ -22,11 +22,9 @@ from t2t_jax.commands.flags import (
     search_flags,
 )
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import printable, waiting
-from t2t_jax.io.output_files import check_page, write_file
-from t2t_jax.tools.compare.compare import compare
-from t2t_jax.tools.compare.summary import comparison_page, summary
-from t2t_jax.tools.compare.systems import parse_systems, read_systems
+from t2t_jax.io.messages import printable
+from t2t_jax.io.output_files import check_page
+from t2t_jax.tools.compare.comparison import compare
 
 WORDS = "SYSTEM"  # the arguments that are not flags
 
@@ -78,23 +76,18 @@ def main(argv):
     output = None if args.html is None else Path(args.html).expanduser()
     if output is not None:
         check_page("html", output)
-    places = parse_systems(argv[1:])
-    comet = None
-    if args.comet is not None:
-        from t2t_jax.tools.compare.scores import Comet
-
-        comet = Comet(args.comet)  # mistakes are reported before translating
-    search = search_flags(args)
-    compared = []
-    for texts, systems in read_systems(
-        places, args.test, args.direction, args.train, args.checkpoint, search
-    ):
-        with waiting(f"comparing the translations of {texts.name}"):
-            compared.append(compare(texts, systems, comet))
+    comparison = compare(
+        argv[1:],
+        args.test,
+        direction=args.direction,
+        train=args.train,
+        checkpoint=args.checkpoint,
+        comet=args.comet,
+        **search_flags(args),
+    )
     if args.json:
-        print(json.dumps({"sets": compared}, indent=1, ensure_ascii=False))
+        print(json.dumps({"sets": comparison.sets}, indent=1, ensure_ascii=False))
     else:
-        text = "\n\n".join("\n".join(summary(comparison)) for comparison in compared)
-        print(printable(text))
+        print(printable(str(comparison)))
     if output is not None:
-        write_file(output, comparison_page(compared).encode())
+        comparison.save(output)

@@ -26,7 +26,7 @@ class System(NamedTuple):
     origin: str = ""
 
 
-def compare(
+def compare_texts(
     texts: Texts, systems: Sequence[System], comet: "Comet | None" = None
 ) -> dict:
     """Compares systems with the first of them, the baseline.

@@ -97,7 +97,7 @@ class Row:
 
     @functools.cached_property
     def runs(self) -> tuple["Run", ...]:
-        """The row's runs: one for each seed."""
+        """The row's runs, one for each seed."""
         if self.config is None:
             measures = [dataclasses.asdict(measure) for measure in self.measures]
             return (Run(self.name, 0, None, _folder(self.name, measures)),)

@@ -20,6 +20,7 @@ from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.programs import program
 from t2t_jax.decoding.scoring import run_batches
+from t2t_jax.extensions.training.batch_loss import read_embeddings, table_rows
 from t2t_jax.model.layers import project
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.explain.distribution import Distribution
@@ -122,35 +123,22 @@ def last_token_gradients(
       The log-probability [b], and the products of the tokens that the encoder reads
       [b, s] and that the decoder reads [b, t].
 
-    Every place of the batch gets a row of its own in the embedding tables, so that the
-    gradients of two places with the same token are told apart. The output layer stays
-    that of the model.
+    The output layer stays that of the model: gradients are by what is read.
     """
     (definition,), (parameters,) = definitions, parameters
-    tables = parameters["embedding"]
-    tied = "source_tokens" not in tables
-    source_vd = tables["tokens" if tied else "source_tokens"]
-    inputs = source_vd[batch["source"]], tables["tokens"][batch["target_input"]]
-    output_layer = nnx.merge(definition, parameters).output_layer()
+    embeddings = table_rows(parameters, batch)
     last_b11 = batch["target_segment"].sum(axis=1)[:, None, None] - 1
     token_b1 = jnp.take_along_axis(batch["target"], last_b11[..., 0], axis=1)
 
-    def total_log_prob(source_bsd: Array, read_btd: Array):
-        places = [jnp.arange(x[..., 0].size).reshape(x.shape[:2]) for x in inputs]
-        rows = [x.reshape(-1, x.shape[2]) for x in (source_bsd, read_btd)]
-        if tied:
-            row_tables = {"tokens": jnp.concatenate(rows)}
-            places[1] += len(rows[0])
-        else:
-            row_tables = {"source_tokens": rows[0], "tokens": rows[1]}
-        model = nnx.merge(definition, parameters | {"embedding": tables | row_tables})
-        x_btd = model.outputs(batch | {"source": places[0], "target_input": places[1]})
-        x_b1d = jnp.take_along_axis(x_btd, last_b11, axis=1)
-        log_probs_bv = jax.nn.log_softmax(project(x_b1d, *output_layer)[:, 0])
-        log_prob_b = jnp.take_along_axis(log_probs_bv, token_b1, axis=1)[:, 0]
+    def total_log_prob(embeddings: dict[str, Array]):
+        model = nnx.merge(definition, parameters)
+        read_embeddings(model, **embeddings)
+        x_b1d = jnp.take_along_axis(model.outputs(batch), last_b11, axis=1)
+        logits_bv = project(x_b1d, *model.output_layer())[:, 0]
+        log_prob_b = jnp.take_along_axis(jax.nn.log_softmax(logits_bv), token_b1, 1)
         # The rows do not depend on each other, so the sum's gradients are theirs.
-        return log_prob_b.sum(), log_prob_b
+        return log_prob_b.sum(), log_prob_b[:, 0]
 
-    gradients, log_prob_b = jax.grad(total_log_prob, (0, 1), has_aux=True)(*inputs)
-    products = [(x * g).sum(axis=2) for x, g in zip(inputs, gradients, strict=True)]
-    return log_prob_b, *products
+    gradients, log_prob_b = jax.grad(total_log_prob, has_aux=True)(embeddings)
+    products = jax.tree.map(lambda x, g: (x * g).sum(axis=2), embeddings, gradients)
+    return log_prob_b, products["source"], products["target"]

@@ -4,7 +4,6 @@ Shape suffixes: s source, t target.
 """
 
 import dataclasses
-import html
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from t2t_jax.tools.explain.attribution import Attribution
 from t2t_jax.tools.explain.beam_tree import BeamTree, Tokens
 from t2t_jax.tools.explain.distribution import Distribution, Lens
 from t2t_jax.tools.explain.words import Coverage
-from t2t_jax.tools.pages.page import Payload, page
+from t2t_jax.tools.pages.page import Payload, frame, page
 
 
 class Missing(NamedTuple):
@@ -212,12 +211,7 @@ class Explanation:
         write_atomically(path, content)
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, so that styles and names do not mix."""
-        return (
-            f'<iframe srcdoc="{html.escape(self.html())}" '
-            f'title="{html.escape(repr(self))}" '
-            'style="width: 100%; height: 46rem; border: 1px solid #8888"></iframe>'
-        )
+        return frame(self.html(), repr(self))
 
 
 SHOWN = 4  # rivals of a token, and source tokens that it attends to

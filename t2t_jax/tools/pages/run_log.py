@@ -139,7 +139,9 @@ def _without_log(folder: epath.Path) -> UserError:
     """Says why a folder without a log cannot be plotted, and what can."""
     if (folder / CONFIG).is_file():
         if (folder / "imported.json").is_file():
-            return UserError(f"{folder} holds an imported model: it was not trained")
+            return UserError(
+                f"{folder} holds an imported or saved model: it has no log"
+            )
         return NothingLoggedError(
             f"{folder} has no {METRICS} yet: the run has not logged its first "
             "config.train.log_every steps; wait for them"

@@ -1,6 +1,6 @@
 """Plots the logs of runs, one panel a metric.
 
-from t2t_jax.tools.pages.run_plots import figure
+from t2t_jax import figure
 figure(["runs/tiny", "runs/lstm"])
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from etils import epath
 
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Workdirs = epath.PathLike | Sequence[epath.PathLike]  # one or several
 AXES = {"steps": "Steps", "tokens": "Tokens, of both languages", "hours": "Hours"}
 # Past the last colour, dashes tell runs apart; in units of the line's width.
 DASHES = [[], [4, 1.5], [1, 1.5]]
@@ -66,9 +68,7 @@ LOOKS = {
 }
 
 
-def figure(
-    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
-) -> "Figure":
+def figure(workdirs: Workdirs, x: str = "steps", smooth: int | None = None) -> "Figure":
     """Draws the logs of runs with matplotlib.
 
     Args:
@@ -113,10 +113,10 @@ def _png(drawn: "Figure") -> bytes:
 
 
 def plot_data(
-    workdirs: str | Sequence[str], x: str = "steps", smooth: int | None = None
+    workdirs: Workdirs, x: str = "steps", smooth: int | None = None
 ) -> dict[str, Any]:
     """Returns what `figure` draws; it has the same arguments."""
-    runs = _read([workdirs] if isinstance(workdirs, str) else workdirs)
+    runs = _read([workdirs] if isinstance(workdirs, epath.PathLike) else workdirs)
     axes = [axis for axis in AXES if all(axis in run.axes for run in runs)]
     _check(runs, axes, x, smooth)
     names = short_names([run.path for run in runs])
@@ -146,7 +146,7 @@ def plot_data(
     }
 
 
-def _read(workdirs: Sequence[str]) -> list[RunLog]:
+def _read(workdirs: Sequence[epath.PathLike]) -> list[RunLog]:
     """Reads the logs; runs that have just begun are left out if there are others."""
     runs, empty = [], None
     for workdir in dict.fromkeys(str(workdir).rstrip("/") for workdir in workdirs):

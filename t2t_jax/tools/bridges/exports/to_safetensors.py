@@ -1,8 +1,8 @@
 """Our own format: parameters as .safetensors under our names, and its import.
 
 A folder: `model.safetensors`, `config.json`, the tokenizers, and a README.md that
-documents the names. These are those of `weights.flatten`; the values are float32, bit
-for bit those of the checkpoint. The metadata of the .safetensors file repeats
+documents the names. These are those of `to_numpy`; the values are float32, bit for bit
+those of the checkpoint. The metadata of the .safetensors file repeats
 `config.json`, so that the file alone can be identified.
 """
 
@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from t2t_jax import config as fields
 from t2t_jax.config import Config
 from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
 from t2t_jax.decoding.inputs import Member
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.model.flat_parameters import flatten, load_numpy, to_numpy
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
-from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import origin, write_own
 from t2t_jax.tools.bridges.formats import (
     ExportFormat,
@@ -45,10 +44,7 @@ def write(
     translator: Translator, folder: Path, options: dict[str, Any]
 ) -> dict[str, Any]:
     """Writes the model; returns type, shape and SHA-256 of each tensor, by name."""
-    tensors = {
-        name: np.asarray(leaf)
-        for name, leaf in weights.flatten(translator.parameters).items()
-    }
+    tensors = to_numpy(translator.parameters)
     about = {
         "format": FORMAT,
         "format_version": VERSION,
@@ -89,20 +85,15 @@ def read(request: Request) -> Imported:
             "describes: its SHA-256 differs. Restore the files from one copy"
         )
     model = build(config.model, *vocabulary.sizes)
-    rules = [
-        weights.TensorRule(name, (name,), weights.SAME)
-        for name in weights.flatten(model.shapes)
-    ]
     file = folder / WEIGHTS
-    parameters = weights.read(rules, read_tensors(file), model, str(file))
+    parameters = load_numpy(read_tensors(file), model, str(file))
     sha256 = Member(config, model, parameters, ()).parameters_sha256()
     if about.get("provenance", {}).get("parameters_sha256") != [sha256]:
         raise UserError(
             f"{file} does not have the values that {CONFIG} describes: their SHA-256 "
             "differs. Restore the files from one copy"
         )
-    note = "the values are bit for bit those exported: their SHA-256 is the same"
-    return Imported(config, vocabulary, parameters, {}, (note,))
+    return Imported(config, vocabulary, parameters, {})
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -153,7 +144,7 @@ def _names(model: Model, parameters: Parameters) -> str:
     axes = jax.tree.map(lambda _, names: ", ".join(names), parameters, model.axes)
     rows = []
     for (name, leaf), named in zip(
-        weights.flatten(parameters).items(), weights.flatten(axes).values(), strict=True
+        flatten(parameters).items(), flatten(axes).values(), strict=True
     ):
         general = re.sub(r"(?<=\.)\d+(?=\.|$)", "N", name)
         rows.append((f"`{general}`", " x ".join(map(str, leaf.shape)), named))
@@ -162,7 +153,12 @@ def _names(model: Model, parameters: Parameters) -> str:
 
 
 IMPORT = ImportFormat(
-    "an export of t2t_jax to safetensors", recognize, read, peer=None, reads=()
+    "an export of t2t_jax to safetensors",
+    recognize,
+    read,
+    peer=None,
+    reads=(),
+    checked="bit for bit, their SHA-256 is the same",
 )
 EXPORT = ExportFormat(
     "safetensors with t2t_jax's names", write, "safetensors", checks=("values",)
