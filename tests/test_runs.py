@@ -260,7 +260,7 @@ def test_minutes_between_saves_are_steps_by_the_first_logged_speed(
     # 5 steps; 4 is the nearest number below that divides 12.
     config = config_for(text, train={"save_every": 1250, "save_minutes": 10 / 60})
 
-    def stop(step, state):
+    def stop(step, loss, metrics, state):
         if step == 2:
             raise RuntimeError("killed")
 

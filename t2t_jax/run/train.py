@@ -143,18 +143,8 @@ def train(
         config = with_products(config, workdir)
         clock = TimeLog(check_owner)
         until_the_end.callback(clock.stop)
-        config, last = _train(
-            config,
-            task_of(config),
-            workdir,
-            training,
-            dev,
-            tests,
-            check_owner,
-            clock,
-            after_step,
-            track,
-        )
+        run = config, task_of(config), workdir, training, dev, tests
+        config, last = _train(*run, check_owner, clock, after_step, track)
         clock.enter("scoring")
         scores = score_all(workdir, config, tests)
         clock.close(workdir, last)
@@ -273,12 +263,12 @@ def _with_save_steps(config: Config, workdir: Workdir) -> Config | None:
     number; None if there is none yet. They divide the run's steps if such a number is
     near.
     """
-    minutes, last = config.train.save_minutes, config.train.steps
 
     def logged() -> list[float]:
         entries = read_log(workdir / METRICS).entries
         return [e["seconds_per_step"] for e in entries if e.get("seconds_per_step")]
 
+    minutes, last = config.train.save_minutes, config.train.steps
     if not minutes:
         return config
     seconds = processes.from_first("the time of a step", lambda: logged()[:1])
