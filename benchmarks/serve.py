@@ -407,7 +407,7 @@ def unlike_ours(servers: dict[str, Server], requests: list[dict]) -> dict[str, s
     for name, server in servers.items():
         job = {"requests": requests, "count": len(requests), "clients": TRYING}
         answers = server.load(path="/translate", keep=True, **job)["answers"]
-        texts[name] = [json.loads(body)["translatedText"] for _, body in answers]
+        texts[name] = [json.loads(body).get("translatedText") for _, body in answers]
     our_texts = texts.pop("t2t_jax")
     return {
         name: f"{sum(map(operator.ne, peer_texts, our_texts))} of {len(our_texts)}"

@@ -11,6 +11,7 @@ products of several rows round otherwise than those of one.
 import importlib
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Sequence
@@ -56,8 +57,10 @@ def library(name: str = NAME) -> ModuleType:
     """Imports a module of CTranslate2, but not PyTorch.
 
     It imports PyTorch if it is installed, for PyTorch's own weights; that may not share
-    a process with TensorFlow.
+    a process with TensorFlow. Its threads wait asleep: threads of one search that spin
+    for each other take ten times as long where another program runs.
     """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     hide_torch = "torch" not in sys.modules
     if hide_torch:
         sys.modules["torch"] = None  # an import of it fails as if it were missing
@@ -368,14 +371,17 @@ def load(
     threads = (cores, 1)
     if cores > 1 and not module.get_cuda_device_count():
         shape = facts | {"export_sha256": repr(config.model)}
-        key = cache.cache_key(engine=shape, processor=processor_name(), cores=cores)
+        machine = {"processor": processor_name(), "cores": cores, "gain": GAIN}
+        key = cache.cache_key(engine=shape, **machine)
         measured = cache.cache_folder() / "engines" / key
 
         def measure(draft: Path) -> None:
             divisions = (cores, 1), (1, cores)
-            seconds = [_seconds(translator(opened(*d), facts)) for d in divisions]
-            quickest = divisions[seconds.index(min(seconds))]
-            (draft / "threads.json").write_text(json.dumps(quickest))
+            each, together = (
+                _seconds(translator(opened(*d), facts)) for d in divisions
+            )
+            chosen = divisions[each > GAIN * together]
+            (draft / "threads.json").write_text(json.dumps(chosen))
 
         cache.build_once(measured, measure)
         threads = json.loads((measured / "threads.json").read_text())
@@ -400,6 +406,7 @@ def _open(module: ModuleType, folder: Path, translators: int, threads: int) -> A
 
 
 LINES, LENGTH, REPEATS = 8, 12, 3  # of the trial of an engine
+GAIN = 1.2  # of all cores for one search, or else each has its own
 
 
 def trial_lines(vocabulary: Vocabulary) -> list[str]:
