@@ -73,7 +73,7 @@ VALUES["test"] = [*PREFIXES, "b,c", "a,z", "a,a", "a.en", "nix", ""]
 INTEGERS = ["1", "2", "3", "0", "-1", "4294967296", "9" * 30, "x", "1.5", ""]
 FLOATS = ["0.5", "1", "2", "0", "-1", "nan", "inf", "1e400", "x", ""]
 CURE = re.compile(
-    r"\b(add|at least|at most|change|choose|compress|convert|created? by|give|help"
+    r"\b(add|at least|at most|change|choose|compress|convert|created?|give|help"
     r"|leave|name|needs?|remove|rename|run|stands for|there are|use|want|written"
     r"|[Dd]id you mean)\b"
 )
@@ -307,7 +307,7 @@ def check_prepare(files, flag, source, stdout, new, want):
 
 
 def search(
-    seconds: float, seed: int, commands=COMMANDS, rounds: int = 0, size: int = 100
+    seconds: float, seed: int, commands=COMMANDS, rounds: int = 0, size: int = 50
 ) -> list[str]:
     """Draws examples until the time or the rounds are over; returns what went wrong.
 
