@@ -586,6 +586,14 @@ packed_rows_that_a_model_cannot_read t2t_jax/model/model.py 192ddc9
   - config.data.batching == "packed" and not model.packs
   + False
     test_frozen_models.py test_models_that_do_not_fit_are_refused
+what_a_mistyped_number_should_be t2t_jax/commands/config_files.py
+  - {wrong[wrong.lastindex]}
+  + {wrong[0]}
+    test_mistakes.py test_they_are_told_without_a_traceback[translate]
+the_default_among_choices t2t_jax/io/errors.py
+  - for n in names if n != ""]
+  + for n in names]
+    test_mistakes.py test_they_are_told_without_a_traceback[translate]
 damaged_added_tokens t2t_jax/tools/bridges/vocabularies/huggingface.py 44d292d
   - except (AttributeError, LookupError, TypeError, ValueError):
   + except ZeroDivisionError:

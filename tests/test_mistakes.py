@@ -32,6 +32,10 @@ MISTAKES = {
         "--workdir=WORK --checkpoint=3,12": "no checkpoint of step 3; it has steps",
         "--workdir=WORK --beam=0": "--beam=0 is too small; want at least 1",
         "--workdir=WORK --alpha=nan": "--alpha=nan; want a finite number",
+        "--workdir=WORK --alpha=x": "--alpha=x; want float",
+        "--workdir=WORK --beam=1.5": "--beam=1.5; want int",
+        "--workdir=WORK --scores=perhaps": "--scores=perhaps; want bool",
+        "--workdir=WORK --split=x": "there are: sentences",
         "--workdir=WORK --extra_length=0": "--extra_length=0 is too small; want at le",
         "--workdir=WORK --nbest=5": "nbest=5 with beam=2; want 1 <= nbest <= beam",
         "--workdir=WORK --input=TMP/in --output=TMP/in": "in already exists",
@@ -50,6 +54,7 @@ MISTAKES = {
         "--workdir=WORK --pairs=x --input=TMP/in --noise=dorp@0.1": "did you mean 'dro",
     },
     "evaluate": {
+        "--workdir= --test=nix": "names no workdir; want a folder",
         "--workdir=WORK --test=nix": "nix.en does not exist",
         "--workdir=WORK --test=grammar:test --baseline=nix": "nix is not a file",
         "--workdir=WORK --test=grammar:test --baseline=TMP/in": "in has 2 lines, but",

@@ -214,14 +214,16 @@ def given_fields(argv: Sequence[str]) -> list[str]:
 def explain(error: flags.Error) -> str:
     """Turns absl's error about a flag into a message.
 
-    For a field of the config it adds the type that the field takes.
+    It adds the type that the flag takes, and the default of a field of the config.
     """
     text = str(error).strip()
     missing = re.search(r"Flag --(\w+) must have a value other than None", text)
     if missing:
         return f"--{missing[1]} is missing; give it as --{missing[1]}=VALUE"
-    field = re.match(r"flag --config\.(\w+\.[\w.]+)=", text)
-    if not field:
-        return str(error)
-    default = fields.default_of(field[1])
-    return f"{error}; want {type(default).__name__}, such as {default!r}"
+    if field := re.match(r"flag --config\.(\w+\.[\w.]+)=", text):
+        default = fields.default_of(field[1])
+        return f"{text}; want {type(default).__name__}, such as {default!r}"
+    # In the words of Python, or of absl.
+    reason = r": (?:invalid literal for (int)|could not.* to (float)|\('Non-(bool)ean)"
+    wrong = re.search(reason, text)
+    return f"{text[: wrong.start()]}; want {wrong[wrong.lastindex]}" if wrong else text

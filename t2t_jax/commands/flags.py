@@ -234,7 +234,7 @@ def workdirs_of(args: flags.FlagValues) -> str | list[str]:
     """The workdir of --workdir, or the list of an ensemble's workdirs."""
     names = split_names(args.workdir)
     if not names:
-        raise UserError(f"--workdir={args.workdir!r} names no workdir")
+        raise UserError(f"--workdir={args.workdir!r} names no workdir; want a folder")
     return names[0] if len(names) == 1 else names
 
 

@@ -32,7 +32,7 @@ def shortened(text: str, limit: int = 300) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Returns a hint such as `; did you mean 'layers'?`; all names if none is close."""
-    names = [str(n) for n in names]
+    names = [str(n) for n in names if n != ""]  # "" is the default of a choice
     close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"

@@ -93,7 +93,8 @@ def choose_checkpoints(
         raise UserError(
             f"checkpoint={checkpoint!r}, but {workdir} has no complete checkpoint in "
             "checkpoints/best: either dev BLEU was never measured (config.data.dev, "
-            "config.train.dev_lines, config.train.eval_every) or the folder was lost"
+            "config.train.dev_lines, config.train.eval_every) or the folder was lost; "
+            "give another"
         )
     # Newest first, or best first: if one is damaged, the next takes its place.
     kind, order = ("best", [*best]) if name == "best" else ("parameters", series[::-1])

@@ -57,13 +57,13 @@ def test_terms_are_whole_words_the_longest_first_in_their_case(read):
         ("a\tb\nc\n", "line 2: got 0 tabs, want 1: SOURCE<TAB>TARGET"),
         ("a\tb\t\n", "line 1: got 2 tabs"),
         ("\n\tb\n", "line 2: the source is empty"),
-        ("a\t \n", "line 1: the target is empty"),
+        ("a\t \n", "line 1: the target is empty; want both"),
         (
             "a b\tc\nx\ty\na  b\td\n",
             "line 3: 'a  b' is there before, too: 'c' in line 1",
         ),
         ("\n \n", "has no term; want SOURCE<TAB>TARGET"),
-        ("a\tb <is> c\n", "line 1: has <is>, which is reserved"),
+        ("a\tb <is> c\n", "line 1: has <is>, which is reserved; leave it out"),
     ],
 )
 def test_a_mistake_is_named_with_its_lines(read, content, message):

@@ -86,12 +86,14 @@ class Terms:
             if (tabs := line.count("\t")) != 1:
                 raise UserError(f"{place}: got {tabs} tabs, want 1: SOURCE<TAB>TARGET")
             if reserved := [symbol for symbol in (*SYMBOLS, *MARKS) if symbol in line]:
-                raise UserError(f"{place}: has {reserved[0]}, which is reserved")
+                raise UserError(
+                    f"{place}: has {reserved[0]}, which is reserved; leave it out"
+                )
             source, target = map(str.strip, line.split("\t"))
             words = tuple(_Line(source).words)
             if not words or not target:
                 side = "target" if words else "source"
-                raise UserError(f"{place}: the {side} is empty")
+                raise UserError(f"{place}: the {side} is empty; want both")
             _, defined, defined_in = self._terms.setdefault(
                 words, (source, target, number)
             )
