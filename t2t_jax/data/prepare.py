@@ -73,7 +73,8 @@ def training_pairs(
     # The lengths of noise are those of stored pairs, so it comes before the variation.
     noise = examples.noise(vocabulary, texts)
     further = examples.further(pairs, corpora, vocabulary)
-    pairs = dataclasses.replace(pairs, noise=noise, further=further)
+    names = names_of(corpora)
+    pairs = dataclasses.replace(pairs, names=names, noise=noise, further=further)
     return varied(pairs, variation)
 
 
@@ -114,8 +115,12 @@ def prepared_pairs(
     weights = [float(corpus.weight) for corpus in corpora]
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
-    names = tuple(corpus.written or corpus.spec for corpus in corpora)
-    return dataclasses.replace(pairs, weights=weights, names=names)
+    return dataclasses.replace(pairs, weights=weights, names=names_of(corpora))
+
+
+def names_of(corpora: Sequence[Corpus]) -> tuple[str, ...]:
+    """How a config names corpora, with their weights."""
+    return tuple(corpus.written or corpus.spec for corpus in corpora)
 
 
 def uncut(config: DataConfig, examples: Examples) -> DataConfig:
