@@ -240,6 +240,12 @@ def test_training_leaves_out_low_scores_and_counts_them(tmp_path):
         ("x.tsv", "", {}, "line 2: 1 columns"),
         ("x.tsv", "a\tb\tno", {"columns": "1,2", "score_column": "3"}, "score is 'no'"),
         ("x.tsv", "a\tb\tnan", {"columns": "1,2", "score_column": "3"}, "is 'nan'"),
+        (
+            "x.jsonl",
+            f'{{"en": "a", "de": "b", "s": 1{400 * "0"}}}',
+            {"score_column": "s"},
+            "line 2: the score is 1000",
+        ),
         ("x.tsv", "", {"columns": "1"}, "x.tsv has a source, a target"),
         ("x.tsv", "", {"columns": "en,de"}, "numbers from 1"),
         ("x.tsv", "", {"min_score": 1.0}, "--config.data.score_column"),
