@@ -277,7 +277,7 @@ def _read_pairs(folder: Path) -> Pairs:
         sides.append(Ragged(tokens, np.load(folder / f"{side}.offsets.npy")))
     return Pairs(
         *sides,
-        meta["dropped"],
+        dict.fromkeys(FIELDS, 0) | meta["dropped"],  # an earlier version had less rules
         read=meta["read"],
         sizes=tuple(meta["sizes"]),
         folder=folder,

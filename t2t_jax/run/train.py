@@ -188,9 +188,10 @@ def _train(
         text = prepare.text_summary(pairs, dev_lines)
         if frozen.sha256:
             text["frozen"] = frozen.sha256
-    # Hashes of the arrays, so this compares the tokens themselves; not of the reports,
-    # which name folders.
-    prepared = text | {"files": sealed.hashes(pairs.folder, without=".txt")}
+    # Hashes of the arrays, so this compares the tokens themselves. Not of the reports:
+    # they name folders, and differ between versions.
+    arrays = sealed.hashes(pairs.folder, without=(".txt", ".json"))
+    prepared = text | {"arrays of tokens": arrays}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
 
     def store(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import os
 import re
 import sys
@@ -72,9 +73,14 @@ def test_arrays_of_a_text_are_the_same_wherever_it_is(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         _, pairs = prepared(corpora(tmp_path / name, [*LINES, ("", "leer")]))
         assert str(tmp_path / name) in (pairs.folder / prepare.CORPORA).read_text()
-        hashes.append(sealed.hashes(pairs.folder, without=".txt"))
+        hashes.append(sealed.hashes(pairs.folder, without=(".txt", ".json")))
     assert hashes[0] == hashes[1]
-    assert {"source.tokens", "target.tokens", "meta.json"} <= {*hashes[0]}
+    assert {"source.tokens", "target.tokens", "line.npy"} <= {*hashes[0]}
+    # Nor does it matter that an earlier version, without scores, prepared it.
+    meta = json.loads((pairs.folder / "meta.json").read_text())
+    del meta["dropped"]["low score"]
+    (pairs.folder / "meta.json").write_text(json.dumps(meta))
+    assert prepare._read_pairs(pairs.folder).dropped == pairs.dropped
 
 
 @pytest.mark.parametrize(
