@@ -17,6 +17,23 @@ EMPTY_SHARE = 0.08  # fast_align's: the words that the empty word is expected to
 NEIGHBOURS = (-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)
 
 
+def align_words(
+    pairs: Sequence[tuple[Words, Words]], aligned: int
+) -> list[set[tuple[int, int]]]:
+    """Links the words of the first `aligned` pairs, by an `Aligner` of all pairs.
+
+    Returns:
+      For each of these pairs, (source word, target word), as numbers from 0.
+    """
+    numbers: dict[str, int] = {}
+    numbered = [tuple(_numbered(pair, numbers)) for pair in pairs]
+    links = [set() for _ in range(aligned)]
+    link_rows = Aligner(numbered, len(numbers)).links(numbered[:aligned])
+    for pair, target, source in link_rows.tolist():
+        links[pair].add((source, target))
+    return links
+
+
 def _numbered(lines: Sequence[Words], numbers: dict[str, int]) -> list[np.ndarray]:
     """The words of lines as numbers; new words get the next ones."""
     return [
