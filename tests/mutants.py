@@ -153,8 +153,8 @@ a_text_comes_twice_in_an_nbest_list t2t_jax/decoding/results.py
   + by_text[str(len(by_text))] = hypothesis
     decoding/test_preserving.py test_ranks_of_a_text_of_several_lines_keep_their_order
 a_callback_does_not_end_a_run t2t_jax/training/loop.py
-  - ("after_step asked for it" if asked else "")
-  + ""
+  - reason = ASKED if asked else reason
+  + reason = reason
     test_python_api.py test_after_step_sees_each_loss_and_ends_a_run_that_continues
 embeddings_are_not_those_that_are_read t2t_jax/extensions/training/batch_loss.py
   - (tables["tokens"], "target_input")
@@ -638,7 +638,23 @@ an_unanswered_squeue_is_the_time_limit launch/slurm.sbatch
   + end
     launch/test_parts.py
       test_a_stopped_job_goes_back_into_the_queue_if_slurm_ends_it[--False]
-minutes_between_saves_divide_nothing t2t_jax/run/train.py
+columns_are_read_in_both_directions t2t_jax/extensions/tasks/text_to_text.py
+  - if any(fnmatchcase(reverse, written) for written in named):
+  + if False:
+    tasks/test_text_to_text.py test_columns_are_not_read_in_both_directions
+processes_compare_names_of_folders t2t_jax/io/sealed.py
+  - if not n.endswith(without)
+  + if n
+    data/test_prepare.py test_arrays_of_a_text_are_the_same_wherever_it_is
+a_callback_ends_only_the_first_steps t2t_jax/run/train.py
+  - if outcome.reason == loop.ASKED:
+  + if False:
+    test_runs.py test_minutes_between_saves_are_steps_by_the_first_logged_speed
+a_longer_run_saves_at_other_steps t2t_jax/extensions/run/save_minutes.py
+  - if recorded.save_every < recorded.steps:
+  + if False:
+    test_runs.py test_minutes_between_saves_are_steps_by_the_first_logged_speed
+minutes_between_saves_divide_nothing t2t_jax/extensions/run/save_minutes.py
   - next((n for n in near if last % n == 0), steps)
   + steps
     test_runs.py test_minutes_between_saves_are_steps_by_the_first_logged_speed

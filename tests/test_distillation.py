@@ -144,6 +144,16 @@ def test_lines_stay_in_step_whatever_they_are(workplace):
             workplace.made("other", **options)
 
 
+def test_a_table_of_the_input_is_named_wherever_the_text_of_the_config_is(
+    workplace, monkeypatch
+):
+    (workplace.folder / "in.tsv").write_text("a dog\tein Hund\n")
+    monkeypatch.chdir(workplace.folder)
+    workplace.made(places="in.tsv", mix="original")
+    ((config, _),) = workplace.trained_with
+    assert config.data.train.split(",")[1] == f"{workplace.folder}/in.tsv"
+
+
 def test_the_nearest_to_the_reference_is_kept(workplace):
     workplace.made(recipe=Recipe(4, "bleu"), mix="original@0.5")
     ((config, _),) = workplace.trained_with

@@ -88,7 +88,7 @@ def test_gradients_by_embeddings_and_output_layer_are_those_of_tables(tied):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 0, 1e-5), whole, output)
 
 
-def test_parameters_go_to_numpy_and_into_a_workdir_and_back(tmp_path):
+def test_parameters_go_to_numpy_and_into_a_workdir_and_back(tmp_path, monkeypatch):
     ours = translator()
     arrays = to_numpy(ours.parameters)
     assert arrays["encoder.0.attention.query"].shape == (16, 2, 8)
@@ -107,6 +107,11 @@ def test_parameters_go_to_numpy_and_into_a_workdir_and_back(tmp_path):
         load_numpy({n: x for n, x in arrays.items() if "tokens" not in n}, model)
     with pytest.raises(UserError, match="not empty"):
         ours.save(tmp_path / "run")
+    # Nothing is half-written of what cannot be read, such as an export.
+    monkeypatch.setattr(Translator, "parameters", "none")
+    with pytest.raises(ValueError, match="none"):
+        ours.save(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_an_export_of_weights_comes_back_without_a_warning(tmp_path, capsys):
@@ -152,8 +157,9 @@ def test_after_step_sees_each_loss_and_ends_a_run_that_continues(
     assert [*seen] == [1, 2, 3, 4, 5]
     counted = [entry["step"] for entry in logged(workdir, "train")]
     assert counted == [3, 5]
-    with pytest.raises(UserError, match="after_step takes"):
-        train(config, tmp_path / "none", lambda step, state: None)
+    for wrong in (lambda step, state: None, 5):
+        with pytest.raises(UserError, match="after_step=.* want after_step.step, loss"):
+            train(config, tmp_path / "none", wrong)
     assert "test" in train(config, workdir)
     with jax.default_device(jax.devices()[0]):
         assert_same(*(final_parameters(w, text) for w in (workdir, trained[0])))

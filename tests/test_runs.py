@@ -256,7 +256,7 @@ def test_minutes_between_saves_are_steps_by_the_first_logged_speed(
         rows = [{**e, "seconds_per_step": 2.0} for e in log.entries if e["step"] <= 3]
         return log._replace(entries=rows)
 
-    monkeypatch.setattr("t2t_jax.run.train.read_log", of_two_seconds)
+    monkeypatch.setattr("t2t_jax.extensions.run.save_minutes.read_log", of_two_seconds)
     # 5 steps; 4 is the nearest number below that divides 12.
     config = config_for(text, train={"save_every": 1250, "save_minutes": 10 / 60})
 
@@ -270,8 +270,18 @@ def test_minutes_between_saves_are_steps_by_the_first_logged_speed(
         train(config, tmp_path / "run")
         assert Workdir(tmp_path / "run").config().train.save_every == 4
     assert "saving every 4 steps" in capsys.readouterr().err
+    # One that is asked to end while the first steps are timed ends there.
+    options = {"eval_every": 2, "save_minutes": 1}
+    ended = config_for(text, train=options)
+    train(ended, tmp_path / "ended", after_step=lambda step, *_: step == 3)
+    assert parameter_steps(tmp_path / "ended") == [3]
+    assert steps_evaluated(tmp_path / "ended") == [2, 3]
     # The run with `save_every=4`: its end, and what is averaged.
     assert parameter_steps(tmp_path / "run") == parameter_steps(trained[0])
     assert_same(
         *(final_parameters(run, text) for run in (trained[0], tmp_path / "run"))
     )
+    # With more steps, which 5 divides, it goes on with those that it began with.
+    config.train.steps = 15
+    train(config, tmp_path / "run")
+    assert Workdir(tmp_path / "run").config().train.save_every == 4

@@ -49,10 +49,10 @@ def main(_):
     workdir = flags.FLAGS.workdir
     if workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
-    check_trackers(flags.FLAGS.track)
     # Mistakes in the config and missing text are reported before JAX is imported.
     config = from_config_dict(flags.FLAGS.config)
     with processes.fail_together("opening the text"):
+        check_trackers(flags.FLAGS.track)
         open_text(task_of(config))
     profiler = contextlib.nullcontext()
     if flags.FLAGS.profile is not None:

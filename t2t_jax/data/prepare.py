@@ -73,13 +73,9 @@ def training_pairs(
     # The lengths of noise are those of stored pairs, so it comes before the variation.
     noise = examples.noise(vocabulary, texts)
     further = examples.further(pairs, corpora, vocabulary)
-    names = _names(corpora)
+    names = names_of(corpora)
     pairs = dataclasses.replace(pairs, names=names, noise=noise, further=further)
     return varied(pairs, variation)
-
-
-def _names(corpora: Sequence[Corpus]) -> tuple[str, ...]:
-    return tuple(corpus.written or corpus.spec for corpus in corpora)
 
 
 def prepared_pairs(
@@ -119,7 +115,12 @@ def prepared_pairs(
     weights = [float(corpus.weight) for corpus in corpora]
     # After cleaning, which decides how many pairs there are to draw from.
     weights = tempered(pairs.sizes, weights, config.temperature)
-    return dataclasses.replace(pairs, weights=weights, names=_names(corpora))
+    return dataclasses.replace(pairs, weights=weights, names=names_of(corpora))
+
+
+def names_of(corpora: Sequence[Corpus]) -> tuple[str, ...]:
+    """How a config names corpora, with their weights."""
+    return tuple(corpus.written or corpus.spec for corpus in corpora)
 
 
 def uncut(config: DataConfig, examples: Examples) -> DataConfig:
@@ -276,7 +277,7 @@ def _read_pairs(folder: Path) -> Pairs:
         sides.append(Ragged(tokens, np.load(folder / f"{side}.offsets.npy")))
     return Pairs(
         *sides,
-        meta["dropped"],
+        dict.fromkeys(FIELDS, 0) | meta["dropped"],  # an earlier version had less rules
         read=meta["read"],
         sizes=tuple(meta["sizes"]),
         folder=folder,

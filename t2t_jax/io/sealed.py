@@ -54,6 +54,12 @@ def fingerprint(folder: epath.PathLike) -> str:
     return hashlib.sha256((epath.Path(folder) / MANIFEST).read_bytes()).hexdigest()
 
 
+def hashes(folder: epath.PathLike, without: tuple[str, ...]) -> dict[str, str]:
+    """The SHA-256 of each file of a sealed folder, but those of some endings."""
+    files = read_checked_json(epath.Path(folder) / MANIFEST)["files"]
+    return {n: f["sha256"] for n, f in files.items() if not n.endswith(without)}
+
+
 def damage(folder: epath.PathLike) -> str:
     """Describes what is wrong with a sealed folder; empty if nothing is.
 

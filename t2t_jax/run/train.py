@@ -41,10 +41,10 @@ from t2t_jax.parallel.mesh import make_mesh, padded_rows
 from t2t_jax.parallel.nondeterminism import nondeterminism
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run import initialization
+from t2t_jax.sections import at_address
 from t2t_jax.tasks.table import check_model, task_of
 from t2t_jax.tasks.task import Task, open_text
 from t2t_jax.training import frozen_models, loop
-from t2t_jax.training.metrics_log import METRICS, read_log
 from t2t_jax.training.schedules import schedule
 from t2t_jax.training.step import compile_steps
 from t2t_jax.training.time_log import TimeLog, read_times, summarize
@@ -91,7 +91,6 @@ def train(
       UserError: a mistake in the config, the data or the workdir.
       KeyboardInterrupt: Ctrl-C or SIGTERM; everything trained so far is saved.
     """
-    check_trackers(track)
     set_up_process()
     if not processes.is_first():
         silence()  # only process 0 prints messages
@@ -100,9 +99,9 @@ def train(
     if after_step is not None:
         try:
             inspect.signature(after_step).bind(1, None, {}, None)
-        except TypeError:
+        except TypeError as e:  # no function, or one of other arguments
             raise UserError(
-                f"after_step takes {inspect.signature(after_step)}; want "
+                f"after_step={after_step!r}: {e}; want "
                 "after_step(step, loss, metrics, state)"
             ) from None
     if test is not None:
@@ -121,6 +120,7 @@ def train(
     with contextlib.ExitStack() as until_the_end:
         # A mistake seen by one process, such as a missing file, ends all of them.
         with processes.fail_together("opening the text and the workdir"):
+            check_trackers(track)
             workdir = Workdir.open(workdir)
             if processes.is_first():
                 # Asked here, before anything is read, and taken below, when no mistake
@@ -188,8 +188,10 @@ def _train(
         text = prepare.text_summary(pairs, dev_lines)
         if frozen.sha256:
             text["frozen"] = frozen.sha256
-    # The manifest holds hashes of the arrays, so this compares the tokens themselves.
-    prepared = text | {"manifest": sealed.fingerprint(pairs.folder)}
+    # Hashes of the arrays, so this compares the tokens themselves. Not of the reports:
+    # they name folders, and differ between versions.
+    arrays = sealed.hashes(pairs.folder, without=(".txt", ".json"))
+    prepared = text | {"arrays of tokens": arrays}
     processes.check_same("the prepared text", prepared, _SAME_TEXT)
 
     def store(config: Config) -> None:
@@ -197,7 +199,10 @@ def _train(
             if processes.is_first():
                 workdir.store(config, vocabulary, text)
 
-    timed = _with_save_steps(config, workdir)
+    timed = config
+    if config.train.save_minutes:
+        with_save_steps = at_address("extensions.run.save_minutes.with_save_steps")
+        timed = with_save_steps(config, workdir)
     config = timed or fields.changed(config, "train", save_every=config.train.steps)
     store(config)  # from here on it can be continued
     report_start(config, workdir, model, vocabulary, pairs, plan, len(dev_lines))
@@ -232,10 +237,13 @@ def _train(
     try:
         if not timed:  # the first steps, which are timed; the run continues after them
             first = hooks._replace(last=max(2, config.train.log_every))
-            run(config, pairs=pairs, dev=None, hooks=first)
-            config = _with_save_steps(config, workdir) or config
+            dev = dev_pairs if config.train.eval_every < first.last else None
+            outcome = run(config, pairs=pairs, dev=dev, hooks=first)
+            config = with_save_steps(config, workdir) or config
             store(config)
             say(f"saving every {config.train.save_every:,} steps")
+            if outcome.reason == loop.ASKED:  # it is only evaluated
+                hooks = hooks._replace(last=outcome.last_step)
         outcome = run(config, pairs=pairs, dev=dev_pairs, hooks=hooks)
     except Exception as e:
         if explanation := memory_check.explain_out_of_memory(e, config):
@@ -254,30 +262,6 @@ def _train(
             f"{outcome.last_step:,}"
         )
     return config, outcome.last_step
-
-
-def _with_save_steps(config: Config, workdir: Workdir) -> Config | None:
-    """Returns the config with the steps that `save_minutes` stands for, if any.
-
-    They follow from the first logged speed of the run, so each start finds the same
-    number; None if there is none yet. They divide the run's steps if such a number is
-    near.
-    """
-
-    def logged() -> list[float]:
-        entries = read_log(workdir / METRICS).entries
-        return [e["seconds_per_step"] for e in entries if e.get("seconds_per_step")]
-
-    minutes, last = config.train.save_minutes, config.train.steps
-    if not minutes:
-        return config
-    seconds = processes.from_first("the time of a step", lambda: logged()[:1])
-    if not seconds:
-        return None
-    steps = min(last, max(1, round(60 * minutes / seconds[0])))
-    near = range(steps, steps // 2, -1)
-    steps = next((n for n in near if last % n == 0), steps)
-    return fields.changed(config, "train", save_every=steps)
 
 
 def _dev_examples(

@@ -385,11 +385,12 @@ def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
     )
     check_files(corpora := [*training, *dev, *tests])
     for name in ("columns", "score_column", "min_score"):
-        tables = any(TABLE_NAME.search(corpus.spec) for corpus in corpora)
+        # One-sided text has whole lines of any file, and no source.
+        tables = any(c.source and TABLE_NAME.search(c.spec) for c in corpora)
         if (value := getattr(data, name)) and not tables:
             raise UserError(
-                f"config.data.{name}={value!r} is of .tsv and .jsonl files, and no "
-                "corpus is one; leave it out"
+                f"config.data.{name}={value!r} is of pairs in .tsv and .jsonl files, "
+                "and no corpus is one; leave it out"
             )
     return training, dev, distinct(tests)
 

@@ -40,6 +40,7 @@ from t2t_jax.workdir import Workdir
 Evaluate = Callable[[Parameters, int], dict[str, float]]
 # (step, loss, metrics, state) -> true to end training after this step
 AfterStep = Callable[[int, Array, dict[str, Array], TrainState], Any]
+ASKED = "after_step asked for it"  # a reason to end
 
 
 class Outcome(NamedTuple):
@@ -246,7 +247,7 @@ class TrainingRun:
                 self.time.enter("steps")
                 say(f"the first step took {seconds:.1f} s, compilation included")
             reason = self._reason(self._seconds())
-            reason = reason or ("after_step asked for it" if asked else "")
+            reason = ASKED if asked else reason
             if self.step % train.log_every == 0:
                 if diverged := self._log():
                     self._roll_back(diverged)
@@ -313,7 +314,7 @@ class TrainingRun:
         flops = self._step_flops(rows, source, placed["target"].shape[1])
         self.meter.add(self.step, position, metrics, flops)
         after = self.hooks.after_step
-        return bool(after(self.step, metrics["loss"], metrics, self.state))
+        return bool(after(self.step, metrics["loss"], {**metrics}, self.state))
 
     def _save(self) -> None:
         """Saves everything that a restart needs to continue from this step."""

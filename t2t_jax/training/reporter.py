@@ -120,8 +120,8 @@ class Reporter:
         self._bar.close()
         if self._live:
             self._live.close()
+        self._lines.close()  # first: a tracker of a user's may raise an error
         self._close_trackers()
-        self._lines.close()
 
     def _close_trackers(self) -> None:
         for tracker in self._trackers:

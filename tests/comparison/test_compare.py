@@ -11,6 +11,7 @@ import pytest
 import sacrebleu
 from hypothesis import strategies as st
 
+from t2t_jax.data.corpus import LowScore
 from t2t_jax.extensions.text.word_alignment import TranslationTable
 from t2t_jax.metrics import measures
 from t2t_jax.tools.compare import aspects
@@ -293,7 +294,8 @@ def test_words_without_support_are_found_in_both_directions():
         (" ".join(drawn), " ".join(words[w] for w in drawn))
         for drawn in (rng.choice(english, 2, replace=False) for _ in range(80))
     ]
-    training = count_training([corpus_of(pairs)], "en", "de")
+    low = [LowScore(pair) for pair in pairs]  # training leaves these out
+    training = count_training([corpus_of([*low, *pairs])], "en", "de")
     assert training.pairs == training.counted == 80
     sides = "one two", "eins zwei"
     assert counts_of("unsupported", *sides, "eins zwei", training) == (0, 2)

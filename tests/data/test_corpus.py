@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.commands.flags import workdirs_of
-from t2t_jax.config import DataConfig
+from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.cleaning import Cleaner, read_chunks
 from t2t_jax.data.corpus import LowScore, check_files, open_corpora, open_corpus
 from t2t_jax.data.text_files import pair_hasher
 from t2t_jax.extensions.data.one_sided_text import tagged
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import join_names, split_names
+from t2t_jax.tasks.table import task_of
+from t2t_jax.tasks.task import open_text
 
 
 def write(folder, name="x", en=b"a\nb\n", de=b"c\nd\n"):
@@ -240,6 +242,12 @@ def test_training_leaves_out_low_scores_and_counts_them(tmp_path):
         ("x.tsv", "", {}, "line 2: 1 columns"),
         ("x.tsv", "a\tb\tno", {"columns": "1,2", "score_column": "3"}, "score is 'no'"),
         ("x.tsv", "a\tb\tnan", {"columns": "1,2", "score_column": "3"}, "is 'nan'"),
+        (
+            "x.jsonl",
+            f'{{"en": "a", "de": "b", "s": 1{400 * "0"}}}',
+            {"score_column": "s"},
+            "line 2: the score is 1000",
+        ),
         ("x.tsv", "", {"columns": "1"}, "x.tsv has a source, a target"),
         ("x.tsv", "", {"columns": "en,de"}, "numbers from 1"),
         ("x.tsv", "", {"min_score": 1.0}, "--config.data.score_column"),
@@ -261,6 +269,21 @@ def test_rows_without_a_pair_are_told_with_their_line(
     data = DataConfig(**options)
     with pytest.raises(UserError, match=message):
         list(open_corpus(f"{tmp_path}/{name}", "en", "de", data=data).pairs())
+
+
+def test_columns_are_refused_where_no_corpus_has_any(tmp_path):
+    (tmp_path / "x.tsv").write_text("0\ta\tb\n")
+    write(tmp_path)
+    data = DataConfig(dir=str(tmp_path), train="x.tsv", columns="2,3")
+    (table,), _, _ = open_text(task_of(Config(data=data)))
+    assert [*table.pairs()] == [("a", "b")]
+    # A language model reads whole lines.
+    for kind, train in ("translation", "x"), ("language_model", "x.tsv"):
+        config = Config(
+            task=TaskConfig(kind), data=dataclasses.replace(data, train=train)
+        )
+        with pytest.raises(UserError, match="columns='2,3' .* no corpus is one"):
+            open_text(task_of(config))
 
 
 def test_a_text_of_several_lines_is_one_line(tmp_path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ from t2t_jax.data.shared_pairs import shared
 from t2t_jax.data.tokenizers import training as tokenizer_training
 from t2t_jax.data.tokenizers.training import make_tokenizer
 from t2t_jax.extensions.data.one_sided_text import open_lines
-from t2t_jax.io import messages
+from t2t_jax.io import messages, sealed
 from t2t_jax.io.errors import UserError
 from tests.data.test_subword_sampling import foreign
 from tests.small_run import contents, write_pairs
@@ -63,6 +64,23 @@ def test_what_is_left_out_is_counted_and_shown(tmp_path):
     assert f"{tmp_path}/x, line 54\n  a\n" in examples
     held_out = tokenize_in_memory(training[0].pairs(), vocabulary)
     assert len(held_out) == 55  # nothing is ever left out of a dev or test set
+
+
+def test_arrays_of_a_text_are_the_same_wherever_it_is(tmp_path, monkeypatch):
+    hashes = []
+    for name in ("here", "there"):
+        monkeypatch.setenv("T2T_JAX_CACHE", str(tmp_path / "cache" / name))
+        (tmp_path / name).mkdir()
+        _, pairs = prepared(corpora(tmp_path / name, [*LINES, ("", "leer")]))
+        assert str(tmp_path / name) in (pairs.folder / prepare.CORPORA).read_text()
+        hashes.append(sealed.hashes(pairs.folder, without=(".txt", ".json")))
+    assert hashes[0] == hashes[1]
+    assert {"source.tokens", "target.tokens", "line.npy"} <= {*hashes[0]}
+    # Nor does it matter that an earlier version, without scores, prepared it.
+    meta = json.loads((pairs.folder / "meta.json").read_text())
+    del meta["dropped"]["low score"]
+    (pairs.folder / "meta.json").write_text(json.dumps(meta))
+    assert prepare._read_pairs(pairs.folder).dropped == pairs.dropped
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_jax.config import DataConfig
-from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.corpus import Corpus, LowScore
 from t2t_jax.extensions.data.variation import (
     TextVariation,
     text_variation_of,
@@ -136,12 +136,17 @@ def test_what_terms_need_is_learned_once_for_a_text(tmp_path, monkeypatch):
     lines = [f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(676)] * 3
     corpus = Corpus(
         *("x", "x", "en", "de"),
-        lambda: ((line, line.upper()) for line in lines),
+        # What training leaves out for its score teaches nothing.
+        lambda: (
+            [LowScore((f"low{line}", f"LOW{line}")) for line in lines]
+            + [(line, line.upper()) for line in lines]
+        ),
         lambda: "text",
     )
     config = DataConfig(augment="terms@0.5", symbols=",".join(MARKS))
     learned = variation_of(config, [corpus], None).text
     assert learned.learned["terms"]["wordaz"] == ["WORDAZ"]
+    assert "lowwordaz" not in learned.learned["terms"]
     lines.clear()  # its fingerprint is the same, so it is not read again
     assert variation_of(config, [corpus], None).text == learned
     # Another function, of the user's, may have the name.

@@ -136,6 +136,8 @@ def test_text_of_other_languages_is_not_compared_with_the_built_in_sets(
     data = {"dir": str(tmp_path), "train": "train", "target": "ja"}
     content = json.loads(run_doctor({"data": data}, json=True))
     assert content["pairs"] == 2
+    with pytest.raises(UserError, match="--part=1/3: the text has too few"):
+        run_doctor({"data": data}, part="1/3")
 
 
 @pytest.fixture

@@ -77,6 +77,17 @@ def test_a_wrong_place_is_refused(folder, place, message):
         [list(corpus.pairs()) for corpus in opened(task(), place, folder)]
 
 
+def test_columns_are_not_read_in_both_directions(tmp_path):
+    (tmp_path / "news.tsv").write_text("a dog\tein Hund\n")
+    (tmp_path / "news.jsonl").write_text('{"en": "a dog", "de": "ein Hund"}\n')
+    keys = "en-de:news.jsonl,de-en:news.jsonl"
+    first_pairs = [next(c.pairs()) for c in opened(task(keys), keys, str(tmp_path))]
+    assert first_pairs == [("<2de> a dog", "ein Hund"), ("<2en> ein Hund", "a dog")]
+    columns = "en-de:news.tsv@2,de-en:*.tsv"
+    with pytest.raises(UserError, match="a table is of one direction; want a .jsonl"):
+        opened(task(columns), columns, str(tmp_path), weights=True)
+
+
 def test_lines_are_of_the_subtask_of_their_tag():
     task().check_sources(["<2de> A dog.", "", "  ", "<copy> x"])
     with pytest.raises(UserError, match="line 8 begins with no tag: 'A dog.*--task=en"):

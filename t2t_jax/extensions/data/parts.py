@@ -74,7 +74,10 @@ def part_of_text(corpora: Sequence[Corpus], part: tuple[int, int]) -> list[Corpu
     counts = counted(corpora, [corpus.fingerprint() for corpus in corpora])
     return [
         dataclasses.replace(
-            corpus, pairs=functools.partial(corpus.span, begin, end), skipped=begin
+            corpus,
+            pairs=functools.partial(corpus.span, begin, end),
+            pairs_after=None,  # that of the whole
+            skipped=begin,
         )
         for corpus, (begin, end) in zip(corpora, spans_of(counts, part), strict=True)
         if begin < end

@@ -4,6 +4,7 @@ import glob
 import re
 from pathlib import Path
 
+from t2t_jax.data.corpus import scheme_of
 from t2t_jax.data.text_files import HASHES_ENDING, similar_files
 from t2t_jax.io.errors import UserError
 
@@ -17,7 +18,7 @@ def matches(spec: str, folder: str) -> list[str]:
     A pattern whose last letters have a dot, as `*.tsv.gz`, matches names of files; any
     other, as `part*`, the prefixes of pairs of files. So a missing half is noticed.
     """
-    if re.search(r"(^|:)(tfds|grammar|sacrebleu):", spec):  # of a mixture, too
+    if any(map(scheme_of, (spec, spec.partition(":")[2]))):  # of a mixture, too
         return [spec]
     subtask, colon, pattern = spec.rpartition(":")
     root, pattern = Path(folder).expanduser(), str(Path(pattern).expanduser())

@@ -14,7 +14,7 @@ keep them. No row is skipped: one that cannot be read is an error.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from t2t_jax.data.corpus import Corpus, LowScore, named_hash
 from t2t_jax.data.text_files import file_hash, not_empty, read_lines, similar_files
 from t2t_jax.io.errors import UserError
 from t2t_jax.text.units import Pair
-
-Row = Callable[[str], Any]  # looks a column of a row up, by its name
 
 
 def table_corpus(
@@ -144,7 +142,7 @@ def _number(score: Any) -> float:
     """A score as a number; raises ValueError if it is none."""
     try:
         number = math.nan if isinstance(score, bool) else float(score)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isnan(number):
         raise ValueError(f"the score is {score!r}; want a number")

@@ -26,7 +26,7 @@ import numpy as np
 
 from t2t_jax.config import DataConfig
 from t2t_jax.data.cleaning import read_chunks
-from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.corpus import Corpus, LowScore, Pair
 from t2t_jax.data.filling import Ragged, concatenated, take
 from t2t_jax.data.pairs import Encode, Pairs, encode_pairs, prepared_key
 from t2t_jax.data.shapes import Shape
@@ -177,7 +177,8 @@ def _learned(name: str, corpora: Sequence[Corpus]) -> Any:
 
     def write(temporary: Path) -> None:
         with waiting(f"learning what augment={name} needs"):
-            pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+            read = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+            pairs = (pair for pair in read if not isinstance(pair, LowScore))
             learned = TRAINABLE[name].learn(sample(pairs, LEARNED_FROM))
         (temporary / "learned.json").write_text(json.dumps(learned))
 

@@ -51,14 +51,12 @@ def store(
     Args:
       facts: the content of imported.json.
     """
+    parameters = jax.tree.map(lambda x: np.asarray(x, np.float32), searcher.parameters)
     with workdir.hold():
         content = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         write_atomically(workdir / IMPORTED, content.encode())
         checkpoints = Checkpoints(workdir, keep_parameters=1, keep_best=1)
         try:
-            parameters = jax.tree.map(
-                lambda x: np.asarray(x, np.float32), searcher.parameters
-            )
             checkpoints.save_parameters(parameters, max(searcher.steps, default=0))
         finally:
             checkpoints.close()

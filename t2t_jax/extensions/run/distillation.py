@@ -12,7 +12,14 @@ from pathlib import Path
 from t2t_jax import __version__
 from t2t_jax import config as fields
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair, file_corpus, open_corpus, open_specs
+from t2t_jax.data.corpus import (
+    Corpus,
+    Pair,
+    file_corpus,
+    open_corpus,
+    open_specs,
+    scheme_of,
+)
 from t2t_jax.data.text_files import file_hash, find_file, read_lines
 from t2t_jax.data.tokenizers.training import existing_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import TOKENIZER_FILES
@@ -444,7 +451,8 @@ def _mixed(mix: str, corpora: Sequence[Corpus]) -> list[str]:
             continue
         for corpus in corpora:
             # A relative spec of a config would start at `config.data.dir`.
-            path = corpus.prefix.absolute() if corpus.prefix else corpus.spec
+            files = not scheme_of(corpus.spec)
+            path = Path(corpus.spec).absolute() if files else corpus.spec
             specs.append(f"{path}{separator}{weight}")
     return specs
 

@@ -14,15 +14,17 @@ Corpora are named `SUBTASK:CORPUS`, in a config and in --test of the commands:
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from t2t_jax.config import Config, TaskConfig
-from t2t_jax.data.corpus import Corpus, Pair
+from t2t_jax.data.corpus import TABLE_NAME, Corpus, Pair
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.extensions.data.noise import SENTINELS, Noise, SpanCorruption
 from t2t_jax.extensions.data.one_sided_text import copied, open_lines, tagged
@@ -119,6 +121,17 @@ class TextToText(Task):
         """Opens the corpus at `SUBTASK:CORPUS`."""
         name, place = _split(spec)
         tag = self.tag(name)
+        data, languages = self.config.data, _languages(name)
+        if languages and TABLE_NAME.search(place) and (data.columns or ".tsv" in place):
+            reverse = f"{languages[1]}-{languages[0]}:{place}"
+            specs = map(split_names, (data.train, data.dev, data.test))
+            named = (s.rpartition("@")[0] or s for s in itertools.chain(*specs))
+            if any(fnmatchcase(reverse, written) for written in named):
+                raise UserError(
+                    f"{spec} and {reverse}: columns are those of source and target, so "
+                    "a table is of one direction; want a .jsonl, without config.data."
+                    "columns, whose keys are called like the languages, or two files"
+                )
         return tagged(self.subtask(name).open(place, folder), name, tag)
 
     def check_sources(self, lines: Sequence[str], first_line: int = 1) -> None:

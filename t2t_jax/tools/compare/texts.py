@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from t2t_jax.data.corpus import Corpus
+from t2t_jax.data.corpus import Corpus, LowScore
 from t2t_jax.extensions.text.word_alignment import TranslationTable
 from t2t_jax.metrics.text_measures import tokenizer
 
@@ -106,7 +106,8 @@ def count_training(corpora: Sequence[Corpus], source: str, target: str) -> Train
     """
 
     def read():
-        return itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+        pairs = itertools.chain.from_iterable(corpus.pairs() for corpus in corpora)
+        return (pair for pair in pairs if not isinstance(pair, LowScore))
 
     total = sum(1 for _ in read())
     every = -(-total // MOST_PAIRS) or 1

@@ -130,8 +130,8 @@ def run(args) -> None:
 
         scores = ModelScores(args.workdir, args.reverse, args.contrast, languages)
     vocabulary = _vocabulary(args, task, corpora, scores)
-    if args.part:
-        corpora = part_of_text(corpora, part)
+    if args.part and not (corpora := part_of_text(corpora, part)):
+        raise UserError(f"--part={args.part}: the text has too few pairs")
     options = ExaminationOptions(limits, frozenset(drops), vocabulary, scores)
     examination = Examination(corpora, references, options)
     content = findings(examination, languages)
