@@ -384,13 +384,13 @@ def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
         open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)
     )
     check_files(corpora := [*training, *dev, *tests])
-    for name in ("columns", "score_column", "min_score"):
-        tables = any(TABLE_NAME.search(corpus.spec) for corpus in corpora)
-        if (value := getattr(data, name)) and not tables:
-            raise UserError(
-                f"config.data.{name}={value!r} is of .tsv and .jsonl files, and no "
-                "corpus is one; leave it out"
-            )
+    off = {"columns": "", "score_column": "", "min_score": 0}
+    flags = [f"--config.data.{n}={v}" for n, v in off.items() if getattr(data, n) != v]
+    if flags and not any(TABLE_NAME.search(corpus.spec) for corpus in corpora):
+        raise UserError(
+            "config.data.columns, score_column and min_score are of .tsv and .jsonl "
+            f"files, and no corpus is one; want {' '.join(flags)}"
+        )
     return training, dev, distinct(tests)
 
 

@@ -242,6 +242,7 @@ def test_training_leaves_out_low_scores_and_counts_them(tmp_path):
         ("x.tsv", "a\tb\tnan", {"columns": "1,2", "score_column": "3"}, "is 'nan'"),
         ("x.tsv", "", {"columns": "1"}, "x.tsv has a source, a target"),
         ("x.tsv", "", {"columns": "en,de"}, "numbers from 1"),
+        ("x.tsv", "", {"columns": "1,2", "score_column": "2"}, "columns of their own"),
         ("x.tsv", "", {"min_score": 1.0}, "--config.data.score_column"),
         ("x.jsonl", "{", {}, "x.jsonl, line 2: not JSON"),
         ("x.jsonl", '{"en": "a", "d": "b"}', {}, "no key 'de', but en, d; want"),
