@@ -599,8 +599,8 @@ a_score_is_read_as_a_translation t2t_jax/extensions/data/table_files.py
   + len(columns) != 2 or not
     data/test_corpus.py test_rows_without_a_pair_are_told_with_their_line
 a_node_and_a_gpu_are_three_nodes t2t_jax/costs/chips.py
-  - chip.network and shape[0] > NODE and shape[0] % NODE
-  + False
+  - len(shape) > 1 or (chip.network and shape[0] > NODE and shape[0] % NODE)
+  + len(shape) > 1
     parallel/test_chips.py
       test_slices_have_their_chips_and_others_are_told_with_the_nearest
 a_quantized_export_that_perhaps_lost_gets_its_name t2t_jax/tools/bridges/exporting.py

@@ -387,10 +387,7 @@ def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
     off = {"columns": "", "score_column": "", "min_score": 0}
     flags = [f"--config.data.{n}={v}" for n, v in off.items() if getattr(data, n) != v]
     if flags and not any(TABLE_NAME.search(corpus.spec) for corpus in corpora):
-        raise UserError(
-            "config.data.columns, score_column and min_score are of .tsv and .jsonl "
-            f"files, and no corpus is one; want {' '.join(flags)}"
-        )
+        raise UserError(f"no corpus is a .tsv or .jsonl file; want {' '.join(flags)}")
     return training, dev, distinct(tests)
 
 
