@@ -92,7 +92,7 @@ def config_of(start: str, augment: str, steps: int, text: str | None) -> ConfigD
     return load_config(
         f"finetune:{Path(start)}",
         data=data | {"augment": augment},
-        train={"steps": steps, "warmup": max(1, steps // 10), "dev_lines": 0},
+        train={"steps": steps, "dev_lines": 0},
     )
 
 

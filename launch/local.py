@@ -24,7 +24,8 @@ usage: bash launch/local.sh N [--module=MODULE] [--wait=60] [--dry_run] ARGUMENT
 N            number of processes of `python -m t2t_jax.main ARGUMENTS` to start
 --module     run another command, such as 't2t_jax translate' (also: MODULE=...)
 --wait       seconds that the other processes have to end after one has failed
---dry_run    print the N commands and start nothing"""
+--dry_run    print the N commands and start nothing
+--check      list what the run finds and what is missing, and start nothing"""
 STOPPED = 128 + signal.SIGTERM  # exit status of a command that has saved and stopped
 # First lines of what JAX's runtime, and then Python, print when another process died.
 DUMP = (

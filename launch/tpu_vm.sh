@@ -61,7 +61,11 @@ for word in "$@"; do
         *) arguments+=("$word") ;;
     esac
 done
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+lost="--workdir=$workdir is on worker 0 alone and lost with the TPU; gs:// is not"
 if [[ $command == check ]]; then
+    [[ -z $workdir || $workdir == gs://* ]] || say "$lost"
+    cd "$root" # as a worker: it has this tree and nothing else
     exec env "${variables[@]}" python -m t2t_jax check "${arguments[@]}" \
         ${workdir:+"--workdir=$workdir"}
 fi
@@ -70,7 +74,7 @@ if [[ $command == run || $command == watch ]]; then
     [[ -n $workdir ]] || wrong "no --workdir; wanted --workdir=gs://BUCKET/FOLDER"
     if [[ $workdir != gs://* ]]; then
         [[ $command == run ]] || wrong "--workdir=$workdir is lost with the TPU; wanted gs://"
-        say "--workdir=$workdir is on worker 0 alone and lost with the TPU; gs:// is not"
+        say "$lost"
     fi
     arguments+=("--workdir=$workdir")
 elif [[ ${#arguments[@]} -gt 0 ]]; then
@@ -86,7 +90,6 @@ if [[ -z $version ]]; then
     esac
 fi
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 where=("--zone=$zone" ${project:+"--project=$project"})
 worker=t2t_jax/launch/tpu_vm_worker.sh
 

@@ -598,6 +598,19 @@ damaged_added_tokens t2t_jax/tools/bridges/vocabularies/huggingface.py 44d292d
   - except (AttributeError, LookupError, TypeError, ValueError):
   + except ZeroDivisionError:
     bridges/test_vocabularies.py test_damaged_files_are_refused
+a_short_fine_tuning_never_leaves_its_warmup configs/finetune.py
+  - warmup=(steps + 9) // 10,
+  + warmup=100,
+    bridges/test_import_export.py test_an_import_can_be_trained_further
+a_score_is_read_as_a_translation t2t_jax/extensions/data/table_files.py
+  - len(columns) != 2 or score in columns or not
+  + len(columns) != 2 or not
+    data/test_corpus.py test_rows_without_a_pair_are_told_with_their_line
+a_node_and_a_gpu_are_three_nodes t2t_jax/costs/chips.py
+  - len(shape) > 1 or (chip.network and shape[0] > NODE and shape[0] % NODE)
+  + len(shape) > 1
+    parallel/test_chips.py
+      test_slices_have_their_chips_and_others_are_told_with_the_nearest
 a_quantized_export_that_perhaps_lost_gets_its_name t2t_jax/tools/bridges/exporting.py
   - difference["low" if rounded else "high"]
   + difference["high"]

@@ -30,13 +30,19 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
     Raises:
       UserError: no such preset, file or field, or a value of the wrong type.
     """
-    changed = _load(str(resolve(str(path)))).to_dict()
+    loaded = _load(str(resolve(str(path))))
     for section, values in sections.items():
         if not isinstance(values, Mapping):
             raise UserError(
                 f"{section}={values!r}: want a dict of the section's fields, such as "
                 "train={'steps': 100}"
             )
+        known = loaded.get(section, {})
+        for name in values.keys() & known.keys():
+            if type(values[name]) is type(known[name]):  # else refused below
+                known[name] = values[name]  # changes the fields that follow it, too
+    changed = loaded.to_dict()
+    for section, values in sections.items():
         changed[section] = {**changed.get(section, {}), **values}
     return fields.to_config_dict(fields.from_config_dict(changed))
 

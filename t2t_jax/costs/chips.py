@@ -288,9 +288,10 @@ def find_slice(name: str, measured: Chip | None = None) -> Slice:
         )
     shape = _shape(size)
     if not chip.sizes:
-        if len(shape) > 1:
+        if len(shape) > 1 or (chip.network and shape[0] > NODE and shape[0] % NODE):
             raise UserError(
-                f"--slice={name}: want a number of chips, such as {kind}:{example}"
+                f"--slice={name}: want a number of chips, such as {kind}:{example}; "
+                f"more than {NODE} are whole nodes of {NODE}"
             )
         return Slice(kind, chip, shape)
     for candidate in map(_shape, chip.sizes):  # the order does not matter: 4x2 is 2x4

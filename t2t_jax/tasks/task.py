@@ -384,14 +384,13 @@ def open_text(task: Task) -> tuple[list[Corpus], list[Corpus], list[Corpus]]:
         open_specs(specs, task.open, data.dir) for specs in (data.dev, data.test)
     )
     check_files(corpora := [*training, *dev, *tests])
-    for name in ("columns", "score_column", "min_score"):
-        # One-sided text has whole lines of any file, and no source.
-        tables = any(c.source and TABLE_NAME.search(c.spec) for c in corpora)
-        if (value := getattr(data, name)) and not tables:
-            raise UserError(
-                f"config.data.{name}={value!r} is of pairs in .tsv and .jsonl files, "
-                "and no corpus is one; leave it out"
-            )
+    off = {"columns": "", "score_column": "", "min_score": 0}
+    flags = [f"--config.data.{n}={v}" for n, v in off.items() if getattr(data, n) != v]
+    # One-sided text has whole lines of any file, and no source.
+    if flags and not any(c.source and TABLE_NAME.search(c.spec) for c in corpora):
+        raise UserError(
+            f"no corpus is a .tsv or .jsonl file of pairs; want {' '.join(flags)}"
+        )
     return training, dev, distinct(tests)
 
 

@@ -229,6 +229,20 @@ def test_an_export_has_to_show_that_it_agrees(
         )
 
 
+def test_a_rule_that_cannot_fail_says_so(
+    original, pairs, tmp_path, monkeypatch, capsys
+):
+    for ours, told in ((1.0, True), (1.1, False)):
+        lost = {"low": 0.0, "high": 0.0, "score": 0.0, "baseline_score": ours}
+        monkeypatch.setattr(
+            exporting.measures, "compared", lambda *_, lost=lost: {"bleu": lost}
+        )
+        exporting.export(
+            original.ours, "some", tmp_path / str(ours), pairs, quantization="int8"
+        )
+        assert ("ours has no more to lose" in capsys.readouterr().err) == told
+
+
 def test_an_export_is_compared_in_the_models_own_search_and_says_so(
     original, pairs, tmp_path, capsys, monkeypatch
 ):
@@ -293,6 +307,10 @@ def test_an_import_can_be_trained_further(
     for field in ("source", "target", "joint_vocabulary", "max_length"):
         assert getattr(config.data, field) == getattr(ours.data, field), field
     assert config.train.init_from == str(tmp_path / "run")
+    # Fewer steps have less warmup: the learning rate reaches its peak, and falls.
+    assert (config.train.warmup, config.train.eval_every) == (100, 250)
+    short = load_config(f"finetune:{tmp_path / 'run'}", train={"steps": 65}).train
+    assert (short.warmup, short.eval_every) == (7, 17)
 
     # Of several processes only the first reads it, so it may not wait for others.
     def wait(*arguments, **options):

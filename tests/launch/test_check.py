@@ -46,3 +46,8 @@ def test_sets_that_would_be_fetched_and_text_that_is_not_there(checked):
     _, found = checked(train="none")
     assert found["text"][0] == MISSING
     assert "none.en does not exist" in found["text"][1]
+    # One answer names all fields that have to go.
+    _, found = checked(columns="2,3", min_score=0.5)
+    assert found["text"][1].endswith(
+        "want --config.data.columns= --config.data.min_score=0"
+    )

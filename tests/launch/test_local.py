@@ -120,6 +120,17 @@ def test_each_process_has_its_own_gpus(launch, tmp_path):
     assert "5 processes, but 4 visible GPUs" in err
 
 
+def test_a_check_needs_no_number_of_processes(launch, tmp_path):
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    for words in (["--check"], ["2", "--check"]):
+        assert launch(*words, "--config=x").ends(0).out() == (
+            f"-m t2t_jax check --config=x --workdir={tmp_path}\n"
+        )
+
+
 def test_wrong_usage_says_what_was_got_and_wanted(launch):
     for words, message in (
         (["--config=x"], "'--config=x' is not a number of processes; wanted 1, 2"),

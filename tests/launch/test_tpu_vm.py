@@ -228,6 +228,17 @@ REFUSED = [
 ]
 
 
+def test_a_check_reads_the_tree_that_workers_get(cloud):
+    python = cloud.folder / "bin/python"
+    python.write_text('#!/bin/sh\necho "$PWD $TEXT $@"\n')
+    python.chmod(0o755)
+    words = "check", "--env=TEXT=here", "--config=x"
+    assert cloud(*words, WORKDIR) == (
+        f"{ROOT} here -m t2t_jax check --config=x {WORKDIR}\n"
+    )
+    assert "--workdir=runs is on worker 0 alone" in cloud(*words, "--workdir=runs")
+
+
 def test_wrong_usage_says_what_was_got_and_wanted(cloud):
     for words, message in REFUSED:
         out = cloud(*words.split(), status=2)

@@ -31,6 +31,7 @@ def test_slices_have_their_chips_and_others_are_told_with_the_nearest():
         ("v5e:3x5", "nearest are v5e:4x4 and v5e:2x4"),
         ("v5e:2x2x2", "no such slice"),
         ("h100:2x4", "want a number of chips, such as h100:8"),
+        ("h100:17", "more than 8 are whole nodes of 8"),
     ):
         with pytest.raises(UserError, match=message):
             find_slice(name)

@@ -252,7 +252,7 @@ def _unfit(reason: str, flag: str, vocab_size: int) -> str:
             f"{int(too_small[1]):,} already; want --{flag}{too_small[1]} or more"
         )
     if "sentences_.empty()" in reason:
-        return "there is no text to train a tokenizer on: every line is empty"
+        return "no text for a tokenizer: all is empty, or below config.data.min_score"
     # SentencePiece puts its source line and condition before "] ".
     return message + f"SentencePiece says {reason.rsplit('] ', 1)[-1].strip()}"
 

@@ -44,12 +44,12 @@ def table_corpus(
     score = data.score_column.strip()
     wanted = [*columns, score] if score else columns
     valid = [re.fullmatch(r"[1-9]\d{0,5}", c, re.A) for c in wanted if tabs]
-    if len(columns) != 2 or not (all(wanted) and all(valid)):
+    if len(columns) != 2 or score in columns or not (all(wanted) and all(valid)):
         kind = "numbers from 1, such as 2,3" if tabs else "keys, such as en,de"
         raise UserError(
             f"config.data.columns={data.columns!r} with score_column="
             f"{data.score_column!r}: {file} has a source, a target and perhaps a "
-            f"score in columns that are {kind}"
+            f"score in columns of their own, {kind}"
         )
     if data.min_score and not score:
         raise UserError(

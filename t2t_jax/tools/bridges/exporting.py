@@ -283,6 +283,8 @@ def _beam(translator, form, job, lines, rounded):
         good = good and difference["low" if rounded else "high"] >= LOST
         if rounded:
             text += f"; quantized weights may lose {-LOST:g} BLEU with 95% confidence"
+            if difference["baseline_score"] <= -LOST:
+                text += "; ours has no more to lose: want a better model or --test"
     return result, text, good
 
 
