@@ -244,7 +244,8 @@ HELD = {
     *("train.remap_vocabulary", "train.peak_learning_rate", "train.adam_b1"),
     *("train.adam_b2", "train.adam_epsilon", "train.alarm_norm", "train.max_skipped"),
     *("train.max_rise", "train.rollbacks", "decode.diversity", "decode.extra_length"),
-    *("decode.max_source", "decode.batch_tokens", "mesh.data"),
+    *("decode.max_source", "decode.batch_tokens", "mesh.data", "train.save_minutes"),
+    *("data.columns", "data.score_column", "data.min_score"),
 }
 Row = dict[str, str]  # factor -> value
 

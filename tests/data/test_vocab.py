@@ -48,7 +48,7 @@ def test_a_size_that_does_not_fit_is_told_with_the_nearest_that_does(size, messa
     beyond = nearest + (1 if size > nearest else -1)
     with pytest.raises(UserError, match=f"vocab_size={nearest} or (less|more)"):
         train_tokenizer(TEXT, beyond)
-    with pytest.raises(UserError, match="no text to train a tokenizer on"):
+    with pytest.raises(UserError, match="no text for a tokenizer: all is empty"):
         train_tokenizer(["", ""], 300)
 
 

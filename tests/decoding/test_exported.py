@@ -231,10 +231,10 @@ def test_a_server_answers_with_it(exported):
 def test_an_error_of_a_batch_is_of_no_other_line(exported, monkeypatch):
     engine, decode = Engine({"en-de": exported}, Limits((3,), 32)), exported.decode
 
-    def fails_together(search, sources, constraints):
+    def fails_together(search, sources, constraints, **options):
         if len(sources) > 1:
             raise RuntimeError("one of them")
-        return decode(search, sources, constraints)
+        return decode(search, sources, constraints, **options)
 
     monkeypatch.setattr(exported, "decode", fails_together)
 
