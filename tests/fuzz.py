@@ -74,7 +74,7 @@ INTEGERS = ["1", "2", "3", "0", "-1", "4294967296", "9" * 30, "x", "1.5", ""]
 FLOATS = ["0.5", "1", "2", "0", "-1", "nan", "inf", "1e400", "x", ""]
 CURE = re.compile(
     r"\b(add|at least|at most|change|choose|compress|convert|created?|give|help"
-    r"|leave|name|needs?|remove|rename|run|stands for|there are|use|want|written"
+    r"|leave|name|needs?|remove|rename|run|set|stands for|there are|use|want|written"
     r"|[Dd]id you mean)\b"
 )
 
