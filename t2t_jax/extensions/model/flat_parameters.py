@@ -57,12 +57,23 @@ def load_numpy(
         hint = did_you_mean(unknown[0], shapes)
         raise UserError(f"{name}: the model has no {listed(unknown)}{hint}")
     for parameter, shape in shapes.items():
-        flat[parameter] = array = np.array(arrays[parameter], np.float32)
-        if array.shape != shape:
-            raise UserError(
-                f"{name}: {parameter} has the shape {[*array.shape]}; the model's "
-                f"config says {[*shape]}"
-            )
-        if not np.isfinite(array).all():
-            raise UserError(f"{name}: {parameter} has values that are not finite")
+        array = np.array(arrays[parameter], np.float32)
+        flat[parameter] = checked(array, shape, f"{name}: {parameter}", "the model's")
     return nest(flat, model.shapes)
+
+
+def checked(
+    array: np.ndarray, shape: tuple[int, ...], name: str, whose: str
+) -> np.ndarray:
+    """Returns the array; raises UserError for another shape, or values not finite.
+
+    Args:
+      whose: config has the shape, for the error.
+    """
+    if array.shape != shape:
+        raise UserError(
+            f"{name} has the shape {[*array.shape]}; {whose} config says {[*shape]}"
+        )
+    if not np.isfinite(array).all():
+        raise UserError(f"{name} has values that are not finite")
+    return array

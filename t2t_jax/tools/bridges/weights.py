@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from t2t_jax.config import ModelConfig
-from t2t_jax.extensions.model.flat_parameters import flatten, nest
+from t2t_jax.extensions.model.flat_parameters import checked, flatten, nest
 from t2t_jax.io.errors import UserError, listed
 from t2t_jax.model.feed_forward import GatedFeedForward
 from t2t_jax.model.layers import Parameters
@@ -112,13 +112,7 @@ def read(
         stored = np.asarray(tensors[rule.name], np.float32)
         parts = [rule.form.shape(shapes[parameter]) for parameter in rule.parameters]
         expected = (sum(part[0] for part in parts), *parts[0][1:])
-        if stored.shape != expected:
-            raise UserError(
-                f"{name}: {rule.name} has the shape {list(stored.shape)}; its config "
-                f"says {list(expected)}"
-            )
-        if not np.isfinite(stored).all():
-            raise UserError(f"{name}: {rule.name} has values that are not finite")
+        checked(stored, expected, f"{name}: {rule.name}", "its")
         ends = np.cumsum([part[0] for part in parts])[:-1]
         for parameter, part in zip(
             rule.parameters, np.split(stored, ends), strict=True
