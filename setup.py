@@ -102,6 +102,7 @@ setup(
     ],
     extras_require={
         "test": [
+            "beautifulsoup4>=4.12",  # of the side bar of docs/conf.py
             "hypothesis>=6.100",
             "jupytext>=1.16",
             "matplotlib>=3.8",
