@@ -4,8 +4,7 @@ From all of them, from some parts (`config.train.init_parts`), or from those of 
 vocabulary (`config.train.remap_vocabulary`).
 """
 
-import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build
+from t2t_jax.sections import at_address
 from t2t_jax.tasks.task import Task
 from t2t_jax.text.languages import same_language
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
@@ -141,10 +141,11 @@ def hook(
             )
         axes = flatten_dict(model.axes)
         if any(
-            _holds_labels(path, axes[path], model) for path in flatten_dict(parameters)
+            holds_labels(path, axes[path], model) for path in flatten_dict(parameters)
         ):
             _check_labels(config, parent_labels, vocabulary)
         if config.train.remap_vocabulary:
+            remap = at_address("extensions.run.another_vocabulary.remap")
             parameters = remap(parameters, model, parent_vocabulary, vocabulary)
         if not parts:
             return parameters
@@ -168,6 +169,20 @@ def _check_labels(
         "config.train.init_parts='encoder,embedding', or give this run the same labels "
         "in the same order, config.task.options.labels"
     )
+
+
+def holds_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:
+    """True for a table of labels, which is taken over only if these are the same."""
+    if model.predicts != "label" or "vocab" not in axes:
+        return False
+    return not holds_source_tokens(keys, model)
+
+
+def holds_source_tokens(keys: tuple, model: Model) -> bool:
+    """True for a table of the source's tokens, by its place among the parameters."""
+    # With two sides it has a name of its own; with one, `tokens` is what is read.
+    alone = model.predicts != "target" and keys == ("embedding", "tokens")
+    return alone or keys[-1].startswith("source")
 
 
 # -------------------------------------------------------------------------------- parts
@@ -387,100 +402,3 @@ def completed(parameters: Parameters, random: Parameters) -> Parameters:
         say(f"random parameters: {', '.join(missing)}")
     arrays = flatten_dict(random) | flatten_dict(parameters)
     return jax.tree.map(np.asarray, unflatten_dict(arrays))
-
-
-# ------------------------------------------------------------------- another vocabulary
-# A token that both vocabularies have keeps its embedding, its row of the output layer
-# and its output bias. Any other starts from the mean of the tokens into which the old
-# vocabulary splits its text. Shape suffixes: v new tokens, o old tokens, d features.
-
-# Tokens that have the same meaning whatever they are called.
-_ROLES = ("unknown", "pad", "bos", "eos")
-
-
-def remap(
-    parameters: Parameters, model: Model, old: Vocabulary, new: Vocabulary
-) -> Parameters:
-    """Returns the parameters of a model of another vocabulary; prints what was kept.
-
-    Args:
-      parameters: float32 NumPy arrays of a model of the vocabulary `old`, or some parts
-        of them.
-    """
-    axes = flatten_dict(model.axes)
-
-    @functools.cache
-    def origins(source_side: bool) -> list[list[int]]:
-        if source_side and not new.joint:
-            return _origins(old.source, new.source, "the source")
-        return _origins(old, new, "the vocabulary" if new.joint else "the target")
-
-    arrays = flatten_dict(parameters)
-    for path, x in arrays.items():
-        names = axes[path]
-        if "vocab" in names and not _holds_labels(path, names, model):
-            axis = names.index("vocab")
-            rows = origins(_holds_source_tokens(path, model))
-            means = _means(np.moveaxis(x, axis, 0), rows)
-            arrays[path] = np.moveaxis(means, 0, axis)
-    return unflatten_dict(arrays)
-
-
-def _holds_labels(keys: tuple, axes: tuple[str, ...], model: Model) -> bool:
-    """True for a table of labels, which is taken over only if these are the same."""
-    if model.predicts != "label" or "vocab" not in axes:
-        return False
-    return not _holds_source_tokens(keys, model)
-
-
-def _holds_source_tokens(keys: tuple, model: Model) -> bool:
-    """True for a table of the source's tokens, by its place among the parameters."""
-    # With two sides it has a name of its own; with one, `tokens` is what is read.
-    alone = model.predicts != "target" and keys == ("embedding", "tokens")
-    return alone or keys[-1].startswith("source")
-
-
-def _origins(old: Vocabulary, new: Vocabulary, name: str) -> list[list[int]]:
-    """Returns the old tokens that each new one starts from; an empty list: all of them.
-
-    Prints how many tokens are kept.
-    """
-    # Of tokens with the same text, the first.
-    ids = {_key(old, i): i for i in reversed(range(len(old)))}
-    kept_ids = {i: ids[key] for i in range(len(new)) if (key := _key(new, i)) in ids}
-    for role in _ROLES:
-        role_ids = getattr(new, role), getattr(old, role)
-        if min(role_ids) >= 0:  # -1: it has none
-            kept_ids[role_ids[0]] = role_ids[1]
-    new_ids = [i for i in range(len(new)) if i not in kept_ids]
-    rows = old.encode([_text(new, i) for i in new_ids])
-    begin = len(old.encode([""])[0])  # tokens before every line, such as its language
-    split = {
-        i: [token for token in row[begin:] if token != old.unknown]
-        for i, row in zip(new_ids, rows, strict=True)
-    }
-    means = sum(map(bool, split.values()))
-    say(
-        f"{name}: {len(kept_ids):,} of {len(new):,} tokens keep their embeddings, "
-        f"{means:,} start from the mean of the old tokens of their text, "
-        f"{len(new_ids) - means:,} from the mean of all"
-    )
-    return [[kept_ids[i]] if i in kept_ids else split[i] for i in range(len(new))]
-
-
-def _key(vocabulary: Vocabulary, token: int) -> Hashable:
-    """Returns what two tokens have in common that are the same: text, or their name."""
-    return vocabulary.spelling(token) or ("name", vocabulary.piece(token))
-
-
-def _text(vocabulary: Vocabulary, token: int) -> str:
-    """Returns the text of a token as a line; empty for a part of a character."""
-    spelling = vocabulary.spelling(token)
-    return spelling.strip() if isinstance(spelling, str) else ""
-
-
-def _means(table_od: np.ndarray, origins: list[list[int]]) -> np.ndarray:
-    """Returns the mean of some rows for each new one; of all for an empty list."""
-    mean_d = table_od.mean(axis=0)
-    means = [table_od[ids].mean(axis=0) if ids else mean_d for ids in origins]
-    return np.stack(means).astype(table_od.dtype)
