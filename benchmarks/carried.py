@@ -31,7 +31,8 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
-from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.parallel.batch_placement import place_batch
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import compilers, forecast
 from t2t_jax.tools.verify.random_models import random_batch

@@ -9,7 +9,8 @@ import numpy as np
 
 from t2t_jax.config import Config
 from t2t_jax.model.model import build
-from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.parallel.batch_placement import place_batch
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tools.verify.random_models import BOS
 from t2t_jax.training.step import compile_steps
 

@@ -263,6 +263,9 @@ class TrainConfig(Section):
     # Parts of the model that keep their parameters, separated by commas, such as
     # "embedding,encoder"; a part includes its norms and positions. Empty: none.
     freeze: str = field("")
+    # "lora": train small changes of some weights of `init_from`, and nothing else; the
+    # workdir then holds these alone.
+    adapter: str = field("none", table="training.step.ADAPTERS")
     # The learning rate of a layer is multiplied by this once for each layer above it,
     # and once more for the output layer; the embeddings are below all. 1: one rate.
     layer_decay: float = field(

@@ -208,12 +208,12 @@ class Workdir:
         """Writes the files that make a folder a workdir, the config last.
 
         Args:
-          text: of `prepare.text_summary`; its `prepared` and `dev` are hashes. If the
-            loss reads other models, `frozen` is the list of their parameters' hashes.
+          text: of `prepare.text_summary`; its `prepared` and `dev` are hashes. If
+            training reads other models, `frozen` lists their parameters' hashes.
 
         Raises:
-          UserError: the run began with another training or dev text, or its loss read
-            other models.
+          UserError: the run began with another training or dev text, or read other
+            models.
         """
         begun = self.has_run()
         if begun:
@@ -274,7 +274,7 @@ class Workdir:
                 for of in (before, text)
             )
             raise UserError(
-                f"the parameters of the models that the loss of {self} reads are not "
+                f"the parameters of the models that {self} reads in training are not "
                 f"what they were when the run began: SHA-256 {was} then, {now} now, so "
                 "the run cannot continue; put their checkpoints back, or give another "
                 "--workdir"

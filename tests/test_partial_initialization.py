@@ -11,16 +11,12 @@ from t2t_jax.config import Config, from_config_dict
 from t2t_jax.data.tokenizers.table import pack
 from t2t_jax.data.tokenizers.training import train_tokenizer
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
+from t2t_jax.extensions.run.another_vocabulary import remap
+from t2t_jax.extensions.run.init_parts import check_parts, completed, taken_over
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.run import initialization
-from t2t_jax.run.initialization import (
-    check_parts,
-    completed,
-    remap,
-    taken_over,
-    text_vocabulary,
-)
+from t2t_jax.run.initialization import text_vocabulary
 from t2t_jax.tools.verify.random_models import random_parameters
 from t2t_jax.training.step import initial_parameters
 from tests.decoding.small_translator import CONFIG, TEXT, renumbered, vocabulary

@@ -16,7 +16,7 @@ from t2t_jax.costs.step_costs import batch_shapes
 from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.messages import say
-from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import padded_rows
 from t2t_jax.parallel.machine import device_memory
 from t2t_jax.training.step import Steps
 
@@ -57,7 +57,10 @@ def compile_largest_batch(
     if not shapes:
         return
     on_devices = [
-        replace(s, rows=meshes.padded_rows(steps.mesh, s.rows, config.train.accumulate))
+        replace(
+            s,
+            rows=padded_rows(steps.mesh, s.rows, config.train.accumulate),
+        )
         for s in shapes
     ]
     largest = max(

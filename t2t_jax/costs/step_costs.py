@@ -14,14 +14,15 @@ from t2t_jax.config import Config
 from t2t_jax.costs import flops
 from t2t_jax.data.shapes import ROWS_MULTIPLE, Shape, round_up, rows_within
 from t2t_jax.model import kernels
-from t2t_jax.model.layers import DropoutRng
+from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import padded_rows
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.cross_entropy import SPARSE_CHUNKS
 from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs
 from t2t_jax.training.optimizers import split_frozen
-from t2t_jax.training.step import Steps, merged
+from t2t_jax.training.step import Steps, adapted, merged, split_base
 
 BOS = 1  # any token would do: its value does not affect the cost
 
@@ -41,7 +42,7 @@ def assumed_shape(config: Config, mesh: Mesh) -> tuple[Shape, str]:
         assumed = (
             f"packed rows of row_length on both sides ({length} + {length} tokens)"
         )
-    on_devices = meshes.padded_rows(mesh, rows, config.train.accumulate)
+    on_devices = padded_rows(mesh, rows, config.train.accumulate)
     if on_devices > rows:
         assumed += (
             f"; {rows} rows do not divide into the devices, so {on_devices - rows} of "
@@ -105,12 +106,10 @@ def model_flops(
 
     share, batch = task_of(config).predicted_share, batch_shapes(shape, None, config)
     with kernels.disabled():
-        if config.train.freeze or frozen:
+        if config.train.freeze or frozen or config.train.variant("adapter"):
             gradient = _gradient(model, config, None, frozen)
-            frozen_shapes = [f.shapes for f in frozen]
-            return flops.count(
-                gradient, model.shapes, batch, frozen_shapes, taken=share
-            )
+            shapes = _gradient_shapes(model, config, frozen)
+            return flops.count(gradient, shapes[0], batch, shapes[1], taken=share)
         return 3 * flops.count(loss, model.shapes, batch, taken=share)
 
 
@@ -137,12 +136,11 @@ def step_flops(model: Model, config: Config, shape: Shape) -> dict[str, float]:
         rng = DropoutRng(jax.random.key(0), jnp.arange(shape.rows))
         return _gradient(model, config, rng, frozen)(*arguments)
 
-    batch, frozen_shapes = batch_shapes(shape, None, config), [f.shapes for f in frozen]
+    batch = batch_shapes(shape, None, config)
+    trained, frozen_shapes = _gradient_shapes(model, config, frozen)
     share = chunks / SPARSE_CHUNKS
     with kernels.disabled():
-        computed = flops.count(
-            gradient, model.shapes, batch, frozen_shapes, taken=share
-        )
+        computed = flops.count(gradient, trained, batch, frozen_shapes, taken=share)
     return {"model": model_flops(model, config, shape, frozen), "computed": computed}
 
 
@@ -153,14 +151,26 @@ def _gradient(
 
     def gradient(parameters, batch, frozen_parameters):
         trained, frozen = split_frozen(parameters, config.train.freeze)
-        frozen_modules = merged(frozen_models, frozen_parameters)
+        of_loss, base = split_base(frozen_parameters, config)
+        frozen_modules = merged(frozen_models, of_loss)
 
         def loss(trained):
-            return _loss(model, config, frozen | trained, batch, rng, frozen_modules)
+            parameters = adapted(base, frozen | trained, config)
+            return _loss(model, config, parameters, batch, rng, frozen_modules)
 
         return jax.value_and_grad(loss, has_aux=True)(trained)
 
     return gradient
+
+
+def _gradient_shapes(
+    model: Model, config: Config, frozen: Sequence[Model]
+) -> tuple[Parameters, list[Parameters]]:
+    """The shapes of what trains, and of the parameters that `_gradient` reads."""
+    shapes, adapter = [f.shapes for f in frozen], config.train.variant("adapter")
+    if adapter is None:
+        return model.shapes, shapes
+    return adapter.model(model, config).shapes, [*shapes, model.shapes]
 
 
 def _loss(model: Model, config: Config, parameters, batch, rng, frozen_modules=()):

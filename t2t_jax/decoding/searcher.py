@@ -143,9 +143,7 @@ class Searcher:
         # Only process 0 reads the checkpoints; the others receive its parameters.
         steps, parameters = processes.arrays_from_first(
             "the parameters",
-            lambda: averaging.average_checkpoints(
-                averaging.choose_checkpoints(workdir, config, checkpoint), model.shapes
-            ),
+            lambda: averaging.read_translating(workdir, config, model, checkpoint),
             model.shapes,
         )
         if weights == "int8":

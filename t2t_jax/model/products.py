@@ -2,8 +2,8 @@
 
 A weight says by its type how it is multiplied: an array in the dtype of the
 activations; `Rounded` with operands in bfloat16, if `config.model.products` says so
-(`with_products`); `Int8` with operands in int8, in models that only decode
-(`quantized`).
+(`with_products`); `Int8` with operands in int8, in models that only decode. Types with
+a method `multiply` may be anywhere, such as `LowRank` (`extensions/model/low_rank.py`).
 """
 
 import dataclasses
@@ -71,6 +71,20 @@ class Int8:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
+    def multiply(self, equation: str, x: Array, dtype: Any) -> Array:
+        """`product` with this weight."""
+        x_axes, weight_axes, output_axes = re.split(",|->", equation)
+        summed = [weight_axes[axis] for axis in self.summed]
+        if not (
+            x_axes.endswith("".join(summed)) and set(summed).isdisjoint(output_axes)
+        ):
+            raise ValueError(f"{equation} does not sum over the axes {self.summed}")
+        # Each row by itself: what shares the batch does not change it.
+        rows, scale = quantized_rows(x.astype(jnp.float32), len(summed))
+        y = jnp.einsum(equation, rows, self.values, preferred_element_type=jnp.int32)
+        scale = scale.reshape(*x.shape[: -len(summed)], *[1] * self.scale.ndim)
+        return (y * scale * self.scale).astype(dtype or x.dtype)
+
     def astype(self, dtype) -> Array:
         """Returns the weight as an array."""
         scale = jnp.expand_dims(self.scale, self.summed)
@@ -112,6 +126,22 @@ class Transposed:
     def _original(self) -> Array:
         axes = range(-len(self.summed), 0)
         return jnp.moveaxis(self.values, tuple(axes), self.summed)
+
+    def multiply(self, equation: str, x: Array, dtype: Any) -> Array:
+        """`product` with this weight."""
+        x_axes, weight_axes, output_axes = re.split(",|->", equation)
+        summed = [weight_axes[axis] for axis in self.summed]
+        outputs = "".join(axis for axis in weight_axes if axis not in summed)
+        stored = outputs + "".join(summed)
+        n = len(summed)
+        if x_axes[-n:] != stored[-n:] or x_axes[:-n] + outputs != output_axes:
+            raise ValueError(f"{equation} does not sum over the axes {self.summed}")
+        # Two matrices: with more axes XLA would choose another order.
+        values = self.values.astype(x.dtype)
+        matrix = values.reshape(-1, math.prod(values.shape[values.ndim - n :]))
+        rows = x.reshape(-1, matrix.shape[1])
+        y = jnp.einsum("rk,fk->rf", rows, matrix, preferred_element_type=dtype)
+        return y.reshape(*x.shape[:-n], *values.shape[: values.ndim - n])
 
     def astype(self, dtype) -> "Transposed":
         return Transposed(self.values.astype(dtype), self.summed)
@@ -215,7 +245,8 @@ def factor(weight: "nnx.Param | Weight") -> Weight:
     if not isinstance(weight, nnx.Variable):
         return weight
     value = weight[...]
-    if weight.get_metadata("products", "") != "bfloat16":
+    rounds = weight.get_metadata("products", "") == "bfloat16"
+    if not rounds or getattr(value, "is_factor", False):
         return value
     if isinstance(value, Collected):
         return Collected(Rounded(value.weight), value.slot)
@@ -237,10 +268,8 @@ def product(
     weight = factor(weight)
     if isinstance(weight, Collected):
         weight = weight.weight
-    if isinstance(weight, Int8):
-        return _int8(equation, x, weight).astype(dtype or x.dtype)
-    if isinstance(weight, Transposed):
-        return _transposed(equation, x, weight.astype(x.dtype), dtype)
+    if hasattr(weight, "multiply"):
+        return weight.multiply(equation, x, dtype)
     if isinstance(weight, Rounded):
         if x.dtype == jnp.float32:
             return _rounded(equation, x, weight.weight)
@@ -265,22 +294,6 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
     matrix = weight.reshape(math.prod(weight.shape[:n]), -1)
     y = jnp.matmul(x.reshape(-1, len(matrix)), matrix, preferred_element_type=dtype)
     return y.reshape(*x.shape[:-n], *weight.shape[n:])
-
-
-def _transposed(equation: str, x: Array, weight: Transposed, dtype: Any) -> Array:
-    x_axes, weight_axes, output_axes = re.split(",|->", equation)
-    summed = [weight_axes[axis] for axis in weight.summed]
-    outputs = "".join(axis for axis in weight_axes if axis not in summed)
-    stored = outputs + "".join(summed)
-    n = len(summed)
-    if x_axes[-n:] != stored[-n:] or x_axes[:-n] + outputs != output_axes:
-        raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
-    # Two matrices: with more axes XLA would choose another order.
-    values = weight.values
-    matrix = values.reshape(-1, math.prod(values.shape[values.ndim - n :]))
-    rows = x.reshape(-1, matrix.shape[1])
-    y = jnp.einsum("rk,fk->rf", rows, matrix, preferred_element_type=dtype)
-    return y.reshape(*x.shape[:-n], *values.shape[: values.ndim - n])
 
 
 def bfloat16(x: Array) -> Array:
@@ -315,18 +328,6 @@ def quantized_rows(x: Array, axes: int) -> tuple[Array, Array]:
     largest = jnp.abs(x).max(range(x.ndim - axes, x.ndim), keepdims=True)
     scale = jnp.where(largest > 0, largest / 127, 1)
     return jnp.round(x / scale).astype(jnp.int8), scale
-
-
-def _int8(equation: str, x: Array, weight: Int8) -> Array:
-    x_axes, weight_axes, output_axes = re.split(",|->", equation)
-    summed = [weight_axes[axis] for axis in weight.summed]
-    if not (x_axes.endswith("".join(summed)) and set(summed).isdisjoint(output_axes)):
-        raise ValueError(f"{equation} does not sum over the axes {weight.summed}")
-    # Each row by itself: what shares the batch does not change it.
-    rows, scale = quantized_rows(x.astype(jnp.float32), len(summed))
-    y = jnp.einsum(equation, rows, weight.values, preferred_element_type=jnp.int32)
-    scale = scale.reshape(*x.shape[: -len(summed)], *[1] * weight.scale.ndim)
-    return y * scale * weight.scale
 
 
 def with_products(module: nnx.Module, config: ModelConfig) -> nnx.Module:

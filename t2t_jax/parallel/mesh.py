@@ -12,11 +12,10 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import (
     AxisType,
     Mesh,
@@ -27,9 +26,6 @@ from jax.sharding import (
 
 from t2t_jax.config import MeshConfig
 from t2t_jax.io.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from t2t_jax.data.filling import Layout
 
 # Along `data` each device has its rows of the batch. Along `fsdp` it also has its part
 # of every weight and of Adam's moments. Along `tensor` it has its heads, hidden units
@@ -51,6 +47,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "width": "fsdp",
     "norm": None,
     "head": None,
+    "rank": None,
     "heads": "tensor",
     "hidden": "tensor",
     "vocab": "tensor",
@@ -245,50 +242,6 @@ def sum_over_batch(partial_gvd: jax.Array) -> jax.Array:
 def spec(axes: Sequence[str]) -> PartitionSpec:
     """The partition of an array with these logical axes, inside `compiling_for`."""
     return _spec(jax.sharding.get_abstract_mesh().shape, axes, None)
-
-
-def padded_rows(mesh: Mesh, rows: int, accumulate: int = 1) -> int:
-    """Rounds `rows` up to a multiple of the devices times the microbatches."""
-    parts = math.prod(mesh.shape[name] for name in _names(RULES["batch"])) * accumulate
-    return -(-rows // parts) * parts
-
-
-def local_layout(mesh: Mesh, layout: "Layout", accumulate: int = 1) -> "Layout":
-    """The part of a batch that this process fills: the pairs on its own devices' rows.
-
-    Adds empty rows until the batch divides into the devices. They are padding, which
-    changes no result.
-
-    Args:
-      accumulate: the number of microbatches.
-    """
-    rows = padded_rows(mesh, layout.shape.rows, accumulate)
-    shape = dataclasses.replace(layout.shape, rows=rows)
-    layout = dataclasses.replace(layout, shape=shape)
-    if jax.process_count() == 1:
-        return layout
-    ours_r = np.zeros(rows, bool)
-    # A slice of rows for each device of this process.
-    for (rows_slice,) in _batch(mesh).addressable_devices_indices_map((rows,)).values():
-        ours_r[rows_slice] = True
-    return layout.only(ours_r[layout.row_p])
-
-
-def _batch(mesh: Mesh) -> NamedSharding:
-    """The sharding of a batch: rows over devices, the rest replicated."""
-    return sharding(mesh, ("batch",))
-
-
-def place_batch(mesh: Mesh, batch: dict[str, np.ndarray]) -> dict[str, jax.Array]:
-    """Puts a batch [rows, ...] of a `local_layout` on the devices, sharded by rows."""
-    by_rows = _batch(mesh)
-    if jax.process_count() == 1:
-        return jax.device_put(batch, by_rows)
-    # The arrays have all rows; JAX asks only for those on this process's devices.
-    return {
-        name: jax.make_array_from_callback(x.shape, by_rows, x.__getitem__)
-        for name, x in batch.items()
-    }
 
 
 def accepted_options(options: dict[str, Any], device: jax.Device) -> dict | None:

@@ -36,8 +36,9 @@ from t2t_jax.io.messages import say, silence
 from t2t_jax.model.layers import compute_dtype
 from t2t_jax.model.model import Model, build, check_batching, describe_dtype
 from t2t_jax.parallel import processes
+from t2t_jax.parallel.batch_placement import padded_rows
 from t2t_jax.parallel.machine import describe_machine
-from t2t_jax.parallel.mesh import make_mesh, padded_rows
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.parallel.nondeterminism import nondeterminism
 from t2t_jax.parallel.process_setup import set_up_process
 from t2t_jax.run import initialization
@@ -356,6 +357,9 @@ def report_start(
         f"{show_sizes(vocabulary.sizes)}, "
         f"{describe_dtype(config.model)} on {len(devices)} {devices[0].device_kind}"
     )
+    if adapter := config.train.variant("adapter"):
+        trained = adapter.model(model, config).count()
+        say(f"adapter     {trained:,} parameters train ({config.train.adapter})")
     say(
         f"machine     {machine['processor']}, {machine['cores']} cores, jax "
         f"{machine['jax']}, jaxlib {machine['jaxlib']}"

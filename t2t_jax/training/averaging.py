@@ -12,6 +12,8 @@ from t2t_jax.config import Config
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
+from t2t_jax.model.model import Model
+from t2t_jax.sections import at_address
 from t2t_jax.training.checkpoint_folders import (
     best_steps,
     check_names,
@@ -137,6 +139,21 @@ def _choose_by_step(
         return CheckpointChoice(copies[0], 1, exact=True)
     firsts = [folders[0] for folders in copies]
     return CheckpointChoice(firsts, len(requested), exact=True)
+
+
+def read_translating(
+    workdir: Workdir, config: Config, model: Model, checkpoint: str | int | None = None
+) -> tuple[Sequence[int], Parameters]:
+    """Reads the parameters that translate; an adapter's are merged with its base's.
+
+    Returns:
+      The steps that were averaged, and float32 NumPy arrays.
+    """
+    choice = choose_checkpoints(workdir, config, checkpoint)
+    if config.train.adapter != "none":
+        read_merged = at_address("extensions.training.adapters.read_merged")
+        return read_merged(workdir, config, model, choice)
+    return average_checkpoints(choice, model.shapes)
 
 
 def average_checkpoints(

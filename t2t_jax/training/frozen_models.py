@@ -1,4 +1,4 @@
-"""Models that a loss reads and training does not change, such as a teacher.
+"""Models that training reads and does not change: a teacher, the base of an adapter.
 
 A loss names their workdirs (`Loss.frozen` in `losses.py`). Their parameters are
 arguments of the jitted step, sharded like those of the model that trains. They are not
@@ -16,6 +16,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model, build, check_batching
 from t2t_jax.parallel import processes
+from t2t_jax.sections import at_address
 from t2t_jax.training.step import FrozenModels
 from t2t_jax.workdir import Workdir
 
@@ -69,6 +70,8 @@ def check_frozen(config: Config) -> None:
     """Checks before any text is prepared that the loss has the models that it reads."""
     from t2t_jax.training.averaging import choose_checkpoints  # loads Orbax
 
+    if config.train.adapter != "none":
+        at_address("extensions.training.adapters.check")(config)
     for name in frozen_workdirs(config):
         workdir = Workdir(name)
         choose_checkpoints(workdir, workdir.config())
@@ -80,6 +83,7 @@ def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> FrozenM
     These are those that translate: by default the average of the last checkpoints.
     """
     models, parameters, sha256 = [], [], []
+    train = config.train
     for name in frozen_workdirs(config):
         workdir = Workdir(name)
         frozen_config, their_vocabulary = workdir.config_and_vocabulary()
@@ -89,6 +93,14 @@ def open_frozen(config: Config, model: Model, vocabulary: Vocabulary) -> FrozenM
         read = functools.partial(_read, workdir, frozen_config, built, parameters)
         description = f"the frozen model {name}"
         sha256.append(processes.from_first(description, read, processes.LONG_TIMEOUT))
+
+    if train.adapter != "none":  # behind those of the loss: see `Steps.frozen`
+
+        def read() -> str:
+            base, checkpoint = Workdir(train.init_from), train.init_checkpoint
+            return _read(base, base.config(), model, parameters, checkpoint)
+
+        sha256.append(processes.from_first("the base", read, processes.LONG_TIMEOUT))
 
     def take() -> list[Parameters]:
         # Emptied, so that this process's memory does not keep a copy of the devices'.
@@ -111,13 +123,16 @@ def check_positions(config: Config, frozen: FrozenModels, longest: int) -> None:
 
 
 def _read(
-    workdir: Workdir, config: Config, model: Model, parameters: list[Parameters]
+    workdir: Workdir,
+    config: Config,
+    model: Model,
+    parameters: list[Parameters],
+    checkpoint: str | None = None,
 ) -> str:
     """Appends the parameters that translate to a list; returns their SHA-256."""
     from t2t_jax.training import averaging  # loads Orbax, which `describe` does without
 
-    choice = averaging.choose_checkpoints(workdir, config)
-    steps, read = averaging.average_checkpoints(choice, model.shapes)
+    steps, read = averaging.read_translating(workdir, config, model, checkpoint)
     parameters.append(read)
     sha256 = averaging.parameters_sha256(read)
     listed = ", ".join(f"{step:,}" for step in steps)

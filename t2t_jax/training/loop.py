@@ -22,6 +22,7 @@ from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
+from t2t_jax.parallel.batch_placement import local_layout, place_batch
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.parallel.nondeterminism import kernel_choices
 from t2t_jax.training import checkpoint_folders, divergence, provenance_log
@@ -143,9 +144,9 @@ class TrainingRun:
         self.time = hooks.time or TimeLog()
         mesh, frozen = meshes.make_mesh(config.mesh), hooks.frozen
         self.steps = compile_steps(model, config, mesh, bos, frozen.models)
-        # The parameters of other models that the loss reads; process 0 has read them.
+        # The parameters of other models that training reads; process 0 has read them.
         self.frozen = ()
-        if frozen.models:
+        if self.steps.frozen:
             self.frozen = processes.arrays_from_first(
                 "the frozen models",
                 lambda: ((), tuple(frozen.read())),
@@ -172,7 +173,9 @@ class TrainingRun:
         self.reporter.roll_back(self.rollbacks.all)
         # Each process fills only the rows on its own devices.
         local = partial(
-            meshes.local_layout, self.steps.mesh, accumulate=config.train.accumulate
+            local_layout,
+            self.steps.mesh,
+            accumulate=config.train.accumulate,
         )
         self.batches = feed(pairs, config.data, config.train.seed, self.position, local)
 
@@ -306,7 +309,7 @@ class TrainingRun:
         position = self.position
         with self.time.during("input"):
             self.position, batch = next(self.batches)
-        placed = meshes.place_batch(self.steps.mesh, batch)
+        placed = place_batch(self.steps.mesh, batch)
         self.state, metrics = self.steps.train(self.state, placed, *self.frozen)
         self.step += 1
         # The shapes as trained, with the rows that pad the batch to the mesh.
@@ -370,11 +373,12 @@ class TrainingRun:
                 parameters = self.state.best_parameters()
                 try:
                     with interruption.at_once():
+                        whole = self.steps.whole(parameters, *self.frozen)
                         values = cross_entropy_of(
-                            self.steps, parameters, self.dev, self.config
+                            self.steps, whole, self.dev, self.config
                         )
                         if self.hooks.evaluate:
-                            gathered = processes.gather(parameters)
+                            gathered = processes.gather(whole)
                             values |= self.hooks.evaluate(gathered, self.step)
                 except Interrupted:
                     # Nothing is recorded: the next start repeats this evaluation.
@@ -385,8 +389,12 @@ class TrainingRun:
                 chosen_by = self.hooks.chosen_by
                 if chosen_by.name in values:
                     goodness = chosen_by.goodness(values[chosen_by.name])
-                    best = parameters if self.shared else gathered
-                    self.checkpoints.save_best(best, self.step, goodness)
+                    if not self.shared:
+                        is_whole = whole is parameters
+                        parameters = (
+                            gathered if is_whole else processes.gather(parameters)
+                        )
+                    self.checkpoints.save_best(parameters, self.step, goodness)
                 # After the checkpoint: a run killed in between evaluates again.
                 self.reporter.record(self.step, "dev", values)
                 scores = [f"{name} {value:.3f}" for name, value in values.items()]

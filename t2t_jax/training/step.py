@@ -23,15 +23,36 @@ from t2t_jax.model.embedding import collected
 from t2t_jax.model.layers import DropoutRng, Parameters
 from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.sections import Table
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
 from t2t_jax.training.optimizers import optimizer, split_frozen
 from t2t_jax.training.schedules import schedule
 
 
+class Adapter(NamedTuple):
+    """What trains in place of a model's own parameters, which stay as they are.
+
+    Attributes:
+      model: (model, config) -> what trains, as a `Model` of these parameters.
+      applied: (the model's parameters, what trains, config) -> the parameters of a
+        training step, whose weights `product` multiplies by.
+      merged: the same arguments -> the parameters of a model without adapter.
+      Options: a dataclass of hyperparameters, `config.train.options`.
+    """
+
+    model: Callable[[Model, Config], Model]
+    applied: Callable[[Parameters, Parameters, Config], Parameters]
+    merged: Callable[[Parameters, Parameters, Config], Parameters]
+    Options: type | None = None
+
+
+ADAPTERS = Table({"none": None, "lora": "extensions.training.adapters.LORA"})
+
+
 class TrainState(NamedTuple):
     """Everything that training carries from one step to the next."""
 
-    parameters: Parameters
+    parameters: Parameters  # what trains: those of the model, or of an adapter
     ema: Parameters  # their exponential moving average; empty if not configured
     optimizer: optax.OptState
     step: Array  # batches seen
@@ -96,6 +117,10 @@ def train_step(
     the gradient is not finite, only the counters change. Frozen parameters stay as they
     are: no gradient is computed for them.
 
+    Args:
+      frozen_parameters: of the models that the loss reads; with an adapter, then those
+        of the model that it changes.
+
     Returns:
       The new state, and scalars: `loss`; the means that it brings as metrics, such as
       `nll`; for each of these NAME the number NAME_count that it is a mean over;
@@ -119,8 +144,10 @@ def train_step(
 
     def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
-        module = collected(nnx.merge(definition, frozen | trained))
-        frozen_modules = merged(frozen_models, frozen_parameters)
+        of_loss, base = split_base(frozen_parameters, config)
+        parameters = adapted(base, frozen | trained, config)
+        module = collected(nnx.merge(definition, parameters))
+        frozen_modules = merged(frozen_models, of_loss)
         rngs = DropoutRng(rng, batch["row"])
         total, sums = objective.sums_of(
             module, frozen_modules, batch, rngs, config, bos
@@ -290,7 +317,7 @@ class Steps(NamedTuple):
 
     mesh: Mesh
     shapes: TrainState  # the shape, dtype and sharding of each array of the TrainState
-    # The same of the parameters of each model that the loss reads.
+    # The same of the parameters of each model that the loss reads, and of an adapter's.
     frozen: tuple[Parameters, ...]
     init: Any  # () -> TrainState with random parameters, created sharded
     start: Any  # parameters -> TrainState that starts from them
@@ -298,13 +325,17 @@ class Steps(NamedTuple):
     # passed in.
     train: Any
     evaluate: Any  # (parameters, batch) -> (sum of -log p, number of tokens)
+    # (what trains, *parameters of those models) -> the parameters of the model
+    whole: Any
 
 
 def compile_steps(
     model: Model, config: Config, mesh: Mesh, bos: int, frozen: Sequence[Model] = ()
 ) -> Steps:
     """Jits the functions of a run; each is compiled at its first call."""
-    shardings = state_shardings(model, config, mesh)
+    adapter = config.train.variant("adapter")
+    trained = adapter.model(model, config) if adapter else model
+    shardings = state_shardings(trained, config, mesh)
     replicated = meshes.sharding(mesh, ())
 
     def train(state, batch, *frozen_parameters):
@@ -326,11 +357,14 @@ def compile_steps(
             # Without smoothing and, since no key is given, without dropout.
             return loss_sums(module, batch, 0.0, bos)[1:]
 
+    def whole(parameters, *frozen_parameters):
+        return adapter.merged(frozen_parameters[-1], parameters, config)
+
     def start(parameters):
         return initial_state(parameters, config)
 
     init = jax.jit(
-        lambda: start(initial_parameters(model, config.train.seed)),
+        lambda: start(initial_parameters(trained, config.train.seed)),
         out_shardings=shardings,
     )
     shapes = jax.tree.map(
@@ -341,7 +375,7 @@ def compile_steps(
     return Steps(
         mesh=mesh,
         shapes=shapes,
-        frozen=frozen_shapes(frozen, mesh),
+        frozen=frozen_shapes((*frozen, model) if adapter else frozen, mesh),
         init=init,
         start=jax.jit(start, out_shardings=shardings),
         # The new state takes the buffers of the old one.
@@ -352,7 +386,24 @@ def compile_steps(
             compiler_options=_options(mesh.devices.flat[0]),
         ),
         evaluate=jax.jit(evaluate, out_shardings=replicated),
+        whole=jax.jit(whole) if adapter else lambda parameters, *_: parameters,
     )
+
+
+def split_base(
+    frozen: Sequence[Parameters], config: Config
+) -> tuple[Sequence[Parameters], Parameters | None]:
+    """Splits parameters that do not train into those of the loss and an adapter's."""
+    if config.train.variant("adapter") is None:
+        return frozen, None
+    return frozen[:-1], frozen[-1]
+
+
+def adapted(base: Parameters | None, trained: Parameters, config: Config) -> Parameters:
+    """The model's parameters in a training step, from what trains."""
+    if base is None:
+        return trained
+    return config.train.variant("adapter").applied(base, trained, config)
 
 
 @functools.cache

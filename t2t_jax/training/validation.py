@@ -13,7 +13,7 @@ from t2t_jax.data.shapes import ROWS_MULTIPLE, STRETCH
 from t2t_jax.io.interruption import check
 from t2t_jax.metrics.likelihoods import perplexity
 from t2t_jax.model.layers import Parameters
-from t2t_jax.parallel.mesh import local_layout, place_batch
+from t2t_jax.parallel.batch_placement import local_layout, place_batch
 from t2t_jax.training.step import Steps
 
 

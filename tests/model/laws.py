@@ -32,6 +32,7 @@ from t2t_jax.model.model import build
 from t2t_jax.model.positions import Position, stack_positions
 from t2t_jax.model.transformer import teacher_forcing
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import padded_rows, place_batch
 from t2t_jax.tools.verify import numbers
 from t2t_jax.tools.verify.numbers import float64_types
 from t2t_jax.tools.verify.references import twin
@@ -482,7 +483,7 @@ def sharded_is_one_device(subject: Subject, sizes=(2, 2, 2)) -> float:
     """A mesh (data, fsdp, tensor) gives the loss and the gradients of one device."""
     config = MeshConfig(*sizes)
     mesh = meshes.make_mesh(config, jax.devices()[: int(np.prod(sizes))])
-    model, rows = subject.model, meshes.padded_rows(mesh, 2 * ROWS)
+    model, rows = subject.model, padded_rows(mesh, 2 * ROWS)
     batch = {name: np.resize(x, (rows, LENGTH)) for name, x in subject.batch.items()}
     parameters = jax.device_put(
         subject.parameters, meshes.shardings(mesh, model.axes, model.shapes)
@@ -495,7 +496,7 @@ def sharded_is_one_device(subject: Subject, sizes=(2, 2, 2)) -> float:
         with meshes.compiling_for(mesh):
             return loss(*arguments)
 
-    rng, placed = dropout_rng(batch), meshes.place_batch(mesh, batch)
+    rng, placed = dropout_rng(batch), place_batch(mesh, batch)
     expected = quick_jit(jax.value_and_grad(loss))(subject.parameters, batch, rng)
     actual = quick_jit(jax.value_and_grad(sharded))(parameters, placed, rng)
     return worst_leaf(actual, expected)

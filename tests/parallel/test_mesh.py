@@ -15,6 +15,7 @@ from t2t_jax.data.filling import fill, ragged
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import local_layout, place_batch
 from t2t_jax.training.step import compile_steps, state_shardings
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -52,8 +53,8 @@ def losses(config, devices, vocab=VOCAB, steps=4):
     compiled = compile_steps(build(config.model, vocab), config, mesh, bos=1)
     state, step_losses = compiled.init(), []
     for i in range(steps):
-        layout = meshes.local_layout(mesh, plan[i % len(plan)], config.train.accumulate)
-        batch = meshes.place_batch(mesh, fill(layout, *sides))
+        layout = local_layout(mesh, plan[i % len(plan)], config.train.accumulate)
+        batch = place_batch(mesh, fill(layout, *sides))
         assert len(batch["source"].sharding.device_set) == devices
         state, metrics = compiled.train(state, batch)
         step_losses.append(float(metrics["loss"]))
@@ -92,13 +93,13 @@ def gradient(config, devices):
     sides, plan = text()
     mesh = meshes.make_mesh(config.mesh, jax.devices()[:devices])
     steps = compile_steps(build(config.model, VOCAB), config, mesh, bos=1)
-    layout = meshes.local_layout(mesh, plan[0], config.train.accumulate)
+    layout = local_layout(mesh, plan[0], config.train.accumulate)
     batch = fill(layout, *sides)
     random = np.random.default_rng(1)
     linked = (*batch["target"].shape, filling.LINKS_OF_A_WORD)
     batch[filling.SOURCE_WORD] = random.integers(1, 9, batch["source"].shape, np.int32)
     batch[filling.LINK] = random.integers(0, 9, linked, np.int32)
-    state, _ = steps.train(steps.init(), meshes.place_batch(mesh, batch))
+    state, _ = steps.train(steps.init(), place_batch(mesh, batch))
     return jax.tree.map(lambda x: x / 0.1, jax.device_get(state.optimizer[0].mu))
 
 

@@ -11,6 +11,7 @@ from t2t_jax.model.architecture import Architecture
 from t2t_jax.model.layers import constant, dropout, weight
 from t2t_jax.model.model import Model, from_constructor
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import place_batch
 from t2t_jax.training.step import compile_steps
 
 V, WIDTH, ROWS, LENGTH = 16, 8, 8, 6
@@ -100,7 +101,7 @@ def steps_of(config: Config, rate: float = 0.0, devices: int = 1):
 def trained(config: Config, batch=None, rate: float = 0.0, devices: int = 1):
     """(state, metrics) after one step, as NumPy arrays."""
     steps = steps_of(config, rate, devices)
-    placed = meshes.place_batch(steps.mesh, batch or batch_of())
+    placed = place_batch(steps.mesh, batch or batch_of())
     frozen = jax.tree.map(
         lambda x, shape: jax.device_put(x, shape.sharding),
         frozen_of(config)[1],

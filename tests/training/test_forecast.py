@@ -14,6 +14,7 @@ from t2t_jax.data.shapes import Shape
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import place_batch
 from t2t_jax.tools.plan import forecast
 from t2t_jax.training.step import compile_steps
 
@@ -128,7 +129,7 @@ def test_the_largest_is_not_compiled_again_when_it_comes(steps, compilations):
     assert compilations.count("jit(train)") == 1
     shapes = step_costs.batch_shapes(Shape(8, 24, 24), steps.mesh)
     batch = {name: np.ones(x.shape, x.dtype) for name, x in shapes.items()}
-    steps.train(state, meshes.place_batch(steps.mesh, batch))
+    steps.train(state, place_batch(steps.mesh, batch))
     assert compilations.count("jit(train)") == 1
 
 

@@ -10,8 +10,8 @@ from t2t_jax.config import from_config_dict
 from t2t_jax.data.feeding import Position
 from t2t_jax.io.errors import UserError
 from t2t_jax.model.model import build
-from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
+from t2t_jax.parallel.batch_placement import place_batch
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
 from t2t_jax.training.optimizers import (
     OPTIMIZERS,
@@ -127,7 +127,7 @@ def test_it_learns_on_a_mesh_as_on_one_device_and_is_stored_and_restored(
     state, state1 = steps.init(), alone.init()
     losses = []
     for _ in range(4):
-        state, metrics = steps.train(state, meshes.place_batch(steps.mesh, batch_of()))
+        state, metrics = steps.train(state, place_batch(steps.mesh, batch_of()))
         state1, _ = alone.train(state1, batch_of())
         losses.append(float(metrics["loss"]))
     assert losses == sorted(losses, reverse=True)

@@ -336,7 +336,7 @@ def _execute(
     frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
     if (recorded := text.workdir.text().get("frozen", [])) != [*frozen.sha256]:
         raise UserError(
-            f"the parameters of the models that the loss of {text.workdir} reads are "
+            f"the parameters of the models that {text.workdir} reads in training are "
             f"not those of the run: SHA-256 {', '.join(recorded)} then, "
             f"{', '.join(frozen.sha256)} now; put their checkpoints back"
         )
@@ -349,7 +349,7 @@ def _execute(
         )
         bos = text.vocabulary.bos
         loop.run(config, scratch, model, bos, text.pairs, None, hooks)
-        if frozen.models and end != stretch.end:  # its arrays were handed over
+        if frozen.sha256 and end != stretch.end:  # its arrays were handed over
             frozen = frozen_models.open_frozen(text.config, model, text.vocabulary)
 
 

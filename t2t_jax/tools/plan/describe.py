@@ -257,6 +257,8 @@ def _parameters(model: Model) -> dict:
 
 def checkpoint_bytes(config: Config, model: Model) -> dict[str, int]:
     """Sizes of the arrays in a checkpoint, without its counters and file headers."""
+    if adapter := config.train.variant("adapter"):
+        model = adapter.model(model, config)
     trained, _ = split_frozen(model.shapes, config.train.freeze)
     moments = jax.tree.leaves(jax.eval_shape(optimizer(config).init, trained))
     parameters = FLOAT32 * model.count()

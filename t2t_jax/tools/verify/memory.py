@@ -13,7 +13,8 @@ from t2t_jax.io.errors import first_line
 from t2t_jax.io.messages import say
 from t2t_jax.model.model import build
 from t2t_jax.parallel import process_setup
-from t2t_jax.parallel.mesh import make_mesh, place_batch
+from t2t_jax.parallel.batch_placement import place_batch
+from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tools.plan import forecast
 from t2t_jax.tools.verify.check import Context, Measured, Unavailable

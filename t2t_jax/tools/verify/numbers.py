@@ -27,6 +27,7 @@ from t2t_jax.model.attention import KV, NO_POSITION, dense
 from t2t_jax.model.layers import Dropout
 from t2t_jax.model.mask import Mask, Tokens
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import place_batch
 from t2t_jax.search.beam import beam_search
 from t2t_jax.tools.verify.check import (
     Context,
@@ -219,7 +220,7 @@ def trained(steps: Steps, batch, state: TrainState | None = None):
     losses = []
     with exact():
         state = steps.init() if state is None else state
-        placed = meshes.place_batch(steps.mesh, batch)
+        placed = place_batch(steps.mesh, batch)
         for _ in range(STEPS):
             state, metrics = steps.train(state, placed)
             losses.append(np.float32(metrics["loss"]))

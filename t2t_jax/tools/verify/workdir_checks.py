@@ -36,6 +36,7 @@ from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.model.layers import Parameters
 from t2t_jax.model.model import build
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.batch_placement import local_layout, place_batch
 from t2t_jax.parallel.machine import describe_machine
 from t2t_jax.tasks.table import task_of
 from t2t_jax.tasks.task import Task
@@ -299,11 +300,11 @@ def _batch(
     accumulate = config.train.accumulate
 
     def local(layout):
-        return meshes.local_layout(mesh, layout, accumulate)
+        return local_layout(mesh, layout, accumulate)
 
     batches = feed(pairs, data, config.train.seed, position, local)
     try:
-        return meshes.place_batch(mesh, next(batches)[1])
+        return place_batch(mesh, next(batches)[1])
     finally:
         batches.close()
 
