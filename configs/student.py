@@ -55,12 +55,13 @@ def get_config(argument=""):
 def _start_anew(train):
     """Clears what a recipe says about another model, and about its loss."""
     from t2t_jax.training.losses import LOSSES  # loads JAX
+    from t2t_jax.training.step import ADAPTERS
 
     fresh = fields.defaults().train
-    own = getattr(LOSSES[train.loss], "Options", None) or Section
-    for option in dataclasses.fields(own):
-        train.options[option.name] = fresh.options[option.name]
-    for name in ("loss", "freeze", "layer_decay"):
+    for entry in (LOSSES[train.loss], ADAPTERS[train.adapter]):
+        for option in dataclasses.fields(getattr(entry, "Options", None) or Section):
+            train.options[option.name] = fresh.options[option.name]
+    for name in ("loss", "freeze", "layer_decay", "adapter"):
         train[name] = fresh[name]
 
 

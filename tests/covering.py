@@ -240,12 +240,18 @@ HELD = {
     *("data.target", "data.dir", "data.vocab_size", "data.tokenizer", "data.symbols"),
     *("data.source_vocab_size", "data.source_tokenizer", "data.tokenizer_lines"),
     *("data.max_length", "data.max_ratio", "data.batch_tokens", "train.minutes"),
-    *("train.init_from", "train.init_checkpoint", "train.init_parts", "train.warmup"),
+    *(
+        "train.adapter",
+        "train.init_from",
+        "train.init_checkpoint",
+        "train.init_parts",
+        "train.warmup",
+    ),
     *("train.remap_vocabulary", "train.peak_learning_rate", "train.adam_b1"),
     *("train.adam_b2", "train.adam_epsilon", "train.alarm_norm", "train.max_skipped"),
     *("train.max_rise", "train.rollbacks", "decode.diversity", "decode.extra_length"),
     *("decode.max_source", "decode.batch_tokens", "mesh.data", "train.save_minutes"),
-    *("data.columns", "data.score_column", "data.min_score"),
+    *("data.columns", "data.score_column", "data.min_score", "train.adapter"),
 }
 Row = dict[str, str]  # factor -> value
 

@@ -98,6 +98,11 @@ def define_weights_flag() -> None:
     )
 
 
+def define_adapter_flag(names: str) -> None:
+    """Defines --adapter; `names` says what they are for."""
+    flags.DEFINE_multi_string("adapter", [], f"Workdir of an adapter; {names}")
+
+
 def define_engine_flag() -> None:
     """Defines --engine, as `Translator.load` takes it."""
     flags.DEFINE_enum(

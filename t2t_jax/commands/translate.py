@@ -26,6 +26,7 @@ from t2t_jax.commands.flags import (
     SAMPLING,
     SEARCH,
     chosen_task,
+    define_adapter_flag,
     define_choice_flag,
     define_constraint_flags,
     define_engine_flag,
@@ -55,6 +56,7 @@ from t2t_jax.io.messages import say
 from t2t_jax.io.output_files import check_folder, check_output
 from t2t_jax.io.parts import merge, parse_part, part_of
 from t2t_jax.parallel import processes
+from t2t_jax.sections import at_address
 
 if TYPE_CHECKING:
     from t2t_jax.decoding.translator import Translator
@@ -70,6 +72,10 @@ def define_flags():
     define_workdir_flags(ENSEMBLE, required=False)
     define_weights_flag()
     define_engine_flag()
+    define_adapter_flag(
+        "NAME=DIR, once or more: input lines are NAME<tab>TEXT, an empty name is the "
+        "model alone."
+    )
     define_task_flag()
     define_search_flags()
     define_choice_flag()
@@ -166,7 +172,15 @@ def main(_):
             text = InputFile(Path(args.input), part)
     # Files are checked before loading, so that mistakes are reported at once.
     read_config(args)
-    translator = load_translator(args)
+    translator, named = load_translator(args), {}
+    for value in args.adapter:
+        name, equals, place = value.partition("=")
+        if not equals and len(args.adapter) > 1:
+            raise UserError(f"--adapter={value}: of several, each needs a NAME=DIR")
+        if equals:
+            named[name] = place
+        else:
+            translator = translator.with_adapter(value)
     task, translator = chosen_task(translator, args)
     refuse_unused(task, args)
     # What is computed from translations must not cut them, either.
@@ -179,6 +193,17 @@ def main(_):
     def translate(lines: list[str], number: int) -> list[Translation]:
         """Translates lines, the first with this number (from 1)."""
         return task.respond(translator, lines, search, args.nbest, number)
+
+    adapters = {}
+    if named:
+        by_name = at_address("extensions.decoding.adapted.by_name")
+        translate, adapters = by_name(
+            translator,
+            named,
+            lambda model, lines, number: task.respond(
+                model, lines, search, args.nbest, number
+            ),
+        )
 
     translate([], 1)  # checks the options before the input is waited for
 
@@ -209,6 +234,7 @@ def main(_):
     made_from = {
         **translator.provenance(),
         **options,
+        **adapters,
         **({"terms_sha256": preserved.terms.sha256} if args.terms else {}),
         "sample": args.sample,
         "fields": [args.nbest > 1, args.scores, args.alignments],

@@ -7,6 +7,7 @@ chooses among what a search finds as `config.decode.choose` says
 
 import math
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from t2t_jax.config import SearchOptions
@@ -79,6 +80,24 @@ class Translator(Searcher):
         translator = self.with_options(choose=name, options=written | options)
         _ = translator.choice  # mistakes are reported now, not at the first line
         return translator
+
+    def with_adapter(
+        self, workdir: str | PathLike, checkpoint: str | int | None = None
+    ) -> "Translator":
+        """Returns this model with an adapter that was trained on it; shares its arrays.
+
+        `Translator.load(workdir)` merges both: as quick as the model, and as large.
+
+        Args:
+          workdir: of a run with `config.train.adapter`.
+          checkpoint: of the adapter, as for `load`.
+
+        Raises:
+          UserError: no adapter, one of other parameters, or an ensemble, int8 weights
+            or another engine.
+        """
+        attach = at_address("extensions.decoding.adapted.attach")
+        return attach(self, workdir, checkpoint)
 
     @property
     def choice(self) -> Choice:

@@ -291,8 +291,9 @@ def _multiply(equation: str, x: Array, weight: Array, dtype: Any = None) -> Arra
         or x_axes[:-n] + weight_axes[n:] != output_axes
     ):
         return jnp.einsum(equation, x, weight, preferred_element_type=dtype)
-    matrix = weight.reshape(math.prod(weight.shape[:n]), -1)
-    y = jnp.matmul(x.reshape(-1, len(matrix)), matrix, preferred_element_type=dtype)
+    matrix = weight.reshape(math.prod(weight.shape[:n]), math.prod(weight.shape[n:]))
+    rows = x.reshape(math.prod(x.shape[:-n]), len(matrix))
+    y = jnp.matmul(rows, matrix, preferred_element_type=dtype)
     return y.reshape(*x.shape[:-n], *weight.shape[n:])
 
 

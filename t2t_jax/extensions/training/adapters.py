@@ -102,7 +102,7 @@ class Lora:
     # The change is divided by r and multiplied by this (section 4.1).
     lora_alpha: float = field(16.0, above=0)
     # The weights that change, by their names or those of what they are in, separated by
-    # commas: "query", "decoder.cross", "encoder.0.ff.inner", or "all".
+    # commas: "query", "decoder.cross", "encoder.0.ff", or "all".
     lora_weights: str = field("query,value")
 
 
@@ -148,10 +148,9 @@ def _weights(model: Model, config: Config) -> dict[tuple, tuple]:
         # Not tables, which are looked up in, too.
         if summed[path] and summed[path] == (*range(len(summed[path])),)
     }
-    dotted = {path: f".{'.'.join(map(str, path))}." for path in weights}
     chosen, names = set[tuple](), _options(config).lora_weights.split(",")
     for name in map(str.strip, names):
-        matches = {p for p in weights if name == "all" or f".{name}." in dotted[p]}
+        matches = {p for p in weights if name == "all" or _is_called(name, p)}
         if not matches:
             known = {word for path in weights for word in map(str, path)}
             raise UserError(
@@ -160,6 +159,12 @@ def _weights(model: Model, config: Config) -> dict[tuple, tuple]:
             )
         chosen |= matches
     return {path: weights[path] for path in weights if path in chosen}
+
+
+def _is_called(name: str, path: tuple) -> bool:
+    """True if the path has the parts of the name, others in between."""
+    words = iter(map(str, path))
+    return all(part in words for part in name.split("."))
 
 
 def _pairs(trained: Parameters, config: Config) -> dict[tuple, tuple]:

@@ -24,6 +24,7 @@ from t2t_jax.commands.flags import (
     ENSEMBLE,
     SAMPLING,
     SEARCH,
+    define_adapter_flag,
     define_engine_flag,
     define_search_flags,
     define_weights_flag,
@@ -52,6 +53,10 @@ def define_flags():
     define_workdir_flags(ENSEMBLE, required=False)
     define_weights_flag()
     define_engine_flag()
+    define_adapter_flag(
+        "NAME=DIR, or NAME:DIRECTION=DIR: a direction of that name, of the first model "
+        "or that of the direction, whose parameters it shares"
+    )
     string, integer = flags.DEFINE_string, flags.DEFINE_integer
     several = flags.DEFINE_multi_string
     several(
@@ -117,6 +122,7 @@ def main(_):
             raise UserError(f"{name} is not installed: pip install -e '.[serve]'")
     models = _models(args)  # mistakes are reported before JAX is imported
     _check_numbers(args)
+    adapters = _adapters(args, models)
     beams, search = _beams(args.beams), search_flags(args)
     named = [name for name in SAMPLING if name != "seed"]
     if not args.samples and (unused := [n for n in named if args[n].present]):
@@ -154,11 +160,18 @@ def main(_):
     if jax.default_backend() == "cpu":  # elsewhere it keeps the choices of kernels
         jax.config.update("jax_enable_compilation_cache", False)  # see executables.py
 
+    translators: dict[str, Translator] = {}
     engines: dict[str, str] = {}
 
     def load(name: str) -> "Translator":
+        if name in adapters:
+            base, place = adapters[name]
+            say(f"{name}: the adapter {place} of {base}")
+            return translators[base].with_adapter(place)
         places = models[name] if len(models[name]) > 1 else models[name][0]
         weights, engine = args.weights, engines.get(name, args.engine)
+        if adapters and engine == "auto":
+            engine = "jax"  # the only one that knows adapters
         translator = Translator.load(
             places, args.checkpoint, args.dtype, weights, engine
         )
@@ -169,9 +182,10 @@ def main(_):
         return translator if longer is None else translator.with_extra_length(longer)
 
     def reload() -> None:
-        for name in models:
+        for name in (*models, *adapters):
             with _or_say(f"{name}: goes on with the parameters it has"):
-                engine.reload(name, load(name))
+                engine.reload(name, new := load(name))
+                translators[name] = new
 
     def read_again(settings: Settings) -> Settings:
         if args.api_keys is not None:
@@ -186,7 +200,8 @@ def main(_):
         return settings
 
     def compare_engines(translate: Callable) -> None:
-        for name, direction in engine.directions.items():
+        for name in models:
+            direction = engine.directions[name]
             compare = at_address("tools.bridges.kept.other_engine")
             with _or_say(f"{name}: engines are not compared"):
                 if line := compare(direction.translator, partial(translate, name)):
@@ -201,7 +216,9 @@ def main(_):
         samples=args.samples,
         sampling=sampling,
     )
-    engine = Engine({name: load(name) for name in models}, limits)
+    for name in (*models, *adapters):
+        translators[name] = load(name)
+    engine = Engine(translators, limits)
     host = f"[{args.host}]" if ":" in args.host else args.host
     say(f"http://{host}:{listener.getsockname()[1]}/ answers; compiling")
     app = application(engine, settings)
@@ -243,6 +260,25 @@ def _models(args: flags.FlagValues) -> dict[str, list[str]]:
             raise UserError(f"--model={value}: {name} is there before, too; rename it")
         models[name] = listed
     return models
+
+
+def _adapters(args: flags.FlagValues, models: dict) -> dict[str, tuple[str, str]]:
+    """Of each adapter, by its name, the direction that it changes and its workdir."""
+    adapters: dict[str, tuple[str, str]] = {}
+    for value in args.adapter:
+        named, _, place = value.partition("=")
+        name, _, direction = named.partition(":")
+        if not (name and place):
+            raise UserError(
+                f"--adapter={value}; want NAME=DIR or NAME:DIRECTION=DIR, such as "
+                "captions=runs/captions"
+            )
+        if name in models or name in adapters:
+            raise UserError(f"--adapter={value}: {name} is another one's; rename it")
+        Workdir(place).config()  # refuses what is not a workdir
+        direction = _direction(f"--adapter={value}", direction, models)
+        adapters[name] = direction, place
+    return adapters
 
 
 def _beams(text: str) -> tuple[int, ...]:

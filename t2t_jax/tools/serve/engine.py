@@ -623,6 +623,9 @@ class Engine:
             vocabulary, limits.states, limits.phrases, mesh
         )
         executables = Executables(translator.members, vocabulary.sizes)
+        for others in self._executables.values():
+            if others and others.facts == executables.facts:  # adapters of one base
+                executables = others
         self._executables[name] = executables
         shared = config.decode, vocabulary, self._lock, executables
         last = bucket_for(limits.longest)
@@ -1177,7 +1180,11 @@ class Engine:
         """
         old = self.directions[direction].translator
         kinds = [
-            (t.engine, t.vocabulary.model, [m.config.model for m in t.members])
+            (
+                (t.engine, t.vocabulary.model),
+                [m.config.model for m in t.members],
+                [jax.tree.map(np.shape, m.parameters) for m in t.members],
+            )
             for t in (old, translator)
         ]
         if kinds[0] != kinds[1]:

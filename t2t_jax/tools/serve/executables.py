@@ -79,8 +79,10 @@ class Executables:
         code = ideas.code_of(*(entry for s in sections for entry in s.entries()))
         self._devices = [*members[0].mesh.devices.flat]
         names = [repr(part) for part in (*sections, *self._devices)]
-        facts = [_environment(), names, code, sizes]
-        self._facts = sha256_of(facts)
+        # An adapter adds arrays to its base's.
+        shapes = [str(jax.tree.map(jax.numpy.shape, m.parameters)) for m in members]
+        facts = [_environment(), names, code, sizes, shapes]
+        self.facts = sha256_of(facts)
         self._loaded: dict[tuple, Callable] = {}
         self._kept = self._loaded  # those that cannot be loaded again
         self._names: set[str] = set()  # of the files that were used
@@ -131,7 +133,7 @@ class Executables:
     ) -> Any:
         """A program from its file; or else it is compiled, and kept in one."""
         types = [str(leaf.dtype) for leaf in jax.tree.leaves(arrays)]
-        name = sha256_of([self._facts, repr(key), types])[:32]
+        name = sha256_of([self.facts, repr(key), types])[:32]
         file = self._folder and self._folder / f"{name}.program"
         self._names.add(name)
         if file and file.exists():
@@ -172,7 +174,7 @@ class Executables:
             _write(self._record(about), checked_json(record))
 
     def _record(self, about: tuple) -> Path:
-        name = sha256_of([self._facts, repr(about)])[:32]
+        name = sha256_of([self.facts, repr(about)])[:32]
         return self._folder / f"{name}.json"
 
 
