@@ -261,7 +261,8 @@ class TrainConfig(Section):
     # Decoupled weight decay, times the learning rate; not of biases and norms. 0: none.
     weight_decay: float = field(0.0, low=0)
     # Parts of the model that keep their parameters, separated by commas, such as
-    # "embedding,encoder"; a part includes its norms and positions. Empty: none.
+    # "embedding,encoder"; a part includes its norms and positions. "encoder:3": only
+    # the first 3 layers of that part. Empty: none.
     freeze: str = field("")
     # The learning rate of a layer is multiplied by this once for each layer above it,
     # and once more for the output layer; the embeddings are below all. 1: one rate.

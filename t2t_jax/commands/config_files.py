@@ -47,6 +47,17 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
     return fields.to_config_dict(fields.from_config_dict(changed))
 
 
+def lines_of(path: str, function: str, *arguments) -> list[str]:
+    """The lines that a config file yields to be printed; [] without this function.
+
+    `reasons(config)` is called before a run, `next_commands(config, workdir)` after it.
+    """
+    file = Path(path.partition(":")[0])
+    module = import_file(file, "config_lines")
+    with _mistakes_in(file):
+        return [*getattr(module, function, lambda *_: ())(*arguments)]
+
+
 def config_name(path: str) -> str:
     """Names a run after its config: `configs/big.py:en-fr` -> `big-en-fr`."""
     file, _, argument = path.partition(":")

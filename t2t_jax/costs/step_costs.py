@@ -20,7 +20,7 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.cross_entropy import SPARSE_CHUNKS
 from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs
-from t2t_jax.training.optimizers import split_frozen
+from t2t_jax.training.optimizers import joined, split_frozen
 from t2t_jax.training.step import Steps, merged
 
 BOS = 1  # any token would do: its value does not affect the cost
@@ -156,7 +156,8 @@ def _gradient(
         frozen_modules = merged(frozen_models, frozen_parameters)
 
         def loss(trained):
-            return _loss(model, config, frozen | trained, batch, rng, frozen_modules)
+            every = joined(trained, frozen)
+            return _loss(model, config, every, batch, rng, frozen_modules)
 
         return jax.value_and_grad(loss, has_aux=True)(trained)
 

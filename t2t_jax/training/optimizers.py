@@ -150,7 +150,7 @@ OPTIMIZERS = {
 
 
 # ----------------------------------------------------------------- groups of parameters
-# Parts that are frozen, and layers with lower rates. Both go by the names of the
+# Parts and layers that are frozen, or have lower rates. Both go by the names of the
 # parameters: a model is a dict of parts, such as `embedding` and `encoder`, and a stack
 # of layers is a part whose keys are the layers' numbers.
 
@@ -161,24 +161,50 @@ def in_part(key: str, part: str) -> bool:
 
 
 def split_frozen(parameters: Parameters, names: str) -> tuple[Parameters, Parameters]:
-    """Splits parameters into those that train and the frozen ones."""
-    parts = [part for part in map(str.strip, names.split(",")) if part]
-    for part in parts:
+    """Splits parameters into those that train and the frozen ones; `joined` undoes it.
+
+    Args:
+      names: parts, separated by commas; `encoder:3` is its first 3 layers alone.
+    """
+    layers = {}  # of each part; None: all of it
+    for name in filter(None, map(str.strip, names.split(","))):
+        part, colon, count = name.partition(":")
         if not any(in_part(key, part) for key in parameters):
             raise UserError(
                 f"config.train.freeze has {part!r}, which is not a part of the model"
                 + did_you_mean(part, parameters)
             )
+        stack = parameters.get(part)
+        depth = len(stack) if isinstance(stack, dict) and 0 in stack else 0
+        if colon and not (count.isdecimal() and 1 <= int(count) <= depth):
+            some = f"{part}:1 to {part}:{depth}, or " if depth else ""
+            raise UserError(
+                f"config.train.freeze has {name!r}, but {part} has {depth} layers; "
+                f"want {some}{part}"
+            )
+        layers[part] = int(count) if colon else None
     trained, frozen = {}, {}
     for key, value in parameters.items():
-        keeps = any(in_part(key, part) for part in parts)
-        (frozen if keeps else trained)[key] = value
+        if any(in_part(key, part) for part, count in layers.items() if count is None):
+            frozen[key] = value
+        elif count := layers.get(key):
+            frozen[key] = {n: layer for n, layer in value.items() if n < count}
+            if upper := {n: layer for n, layer in value.items() if n >= count}:
+                trained[key] = upper
+        else:
+            trained[key] = value
     if not trained:
         raise UserError(
             f"config.train.freeze={names!r} freezes all parts of the model, so nothing "
             "would be trained; leave one out"
         )
     return trained, frozen
+
+
+def joined(trained: Parameters, frozen: Parameters) -> Parameters:
+    """The parameters of the two halves that `split_frozen` returns."""
+    shared = {key: frozen[key] | trained[key] for key in frozen if key in trained}
+    return frozen | trained | shared
 
 
 def depths(parameters: Parameters) -> Parameters:
