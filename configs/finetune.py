@@ -4,8 +4,8 @@
         --config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX
 
 START is the workdir; its model, tokenizer, languages, search (`decode`) and longest
-sentence are taken over. `chosen` takes the other fields from the size of the text and
-of the model. The run prints each with its reason; a flag overrides it.
+sentence are taken over. `chosen` takes others from the size of the text and of the
+model. The run prints each with its reason; a flag overrides it.
 """
 
 import functools
@@ -34,7 +34,7 @@ class Recipe(NamedTuple):
     least: int  # steps, whatever the passes
     rate: float  # the peak learning rate of a model of width 512
     dropout: float
-    freeze: str  # {half} is half of the encoder's layers
+    freeze: str  # {half}: half of the encoder's layers
     why: str
 
 
@@ -42,18 +42,18 @@ RECIPES = (
     Recipe(1_000, 20, 40, 3e-4, 0.2, "embedding,encoder:{half}", "few pairs"),
     Recipe(10_000, 10, 200, 5e-4, 0.1, "", "enough for all weights"),
     Recipe(100_000, 5, 600, 5e-4, 0.1, "", "enough for all weights"),
-    Recipe(math.inf, 2, 2_000, 5e-4, 0.1, "", "a new text need not be seen often"),
+    Recipe(math.inf, 2, 2_000, 5e-4, 0.1, "", "enough for all weights"),
 )
-MOST = 200_000  # pairs that are counted; larger texts have the same choices
+MOST = 200_000  # pairs that are counted
 # What the choices follow, whether a flag or a file sets it.
-FOLLOWED = (
-    *("data.train", "data.dir", "data.source", "data.target", "data.columns"),
-    *("data.batch_tokens", "data.dev", "train.dev_lines"),
-)
+FOLLOWED = [
+    *(("train", "dev_lines"), ("data", "dev"), ("data", "batch_tokens")),
+    *(("data", name) for name in ("train", "dir", "source", "target", "columns")),
+]
 
 
 class Operation(NamedTuple):
-    """What a `FieldReference` computes, when it is read, from other references."""
+    """What a `FieldReference` computes, whenever it is read, from other references."""
 
     fn: Callable
     args: Sequence[FieldReference]
@@ -74,8 +74,8 @@ def get_config(start=""):
     config.train.update(init_from=start, schedule="linear", log_every=50)
     config.train.dev_lines = 300
     config.decode.average = 1
-    followed = [_get(config, name, reference=True) for name in FOLLOWED]
-    for name, (value, _) in chosen(start, *(x.get() for x in followed)).items():
+    followed = [config[section].get_oneway_ref(name) for section, name in FOLLOWED]
+    for name, (value, _) in choices(config).items():
 
         def choose(_, *values, name=name):
             return chosen(start, *values)[name][0]
@@ -90,56 +90,41 @@ def get_config(start=""):
     return config
 
 
-def _get(config, name: str, reference: bool = False) -> Any:
-    section, field = name.split(".")
-    return (
-        config[section].get_oneway_ref(field) if reference else config[section][field]
-    )
+def choices(config) -> dict[str, tuple[Any, str]]:
+    """The chosen fields of a config: their values and the reasons."""
+    values = [config[section][name] for section, name in FOLLOWED]
+    return chosen(config.train.init_from, *values)
 
 
 @functools.cache
 def chosen(
-    start: str,
-    train: str,
-    folder: str,
-    source: str,
-    target: str,
-    columns: str,
-    batch_tokens: int,
-    dev: str,
-    dev_lines: int,
+    start: str, dev_lines: int, dev: str, batch_tokens: int, *text: str
 ) -> dict[str, tuple[Any, str]]:
-    """The chosen fields: their values and the reasons."""
-    pairs, tokens = size(start, train, folder, source, target, columns)
     model = Workdir(start).config().model
-    recipe = next(r for r in RECIPES if pairs < r.below)
-    counted = f"{pairs:,} pairs" + " or more" * (pairs >= MOST)
+    pairs, tokens = size(start, *text)
+    recipe = next(r for r in RECIPES if (pairs or 1_000) < r.below)
+    counted = f"{pairs:,} pairs" if pairs < MOST else f"the first {pairs:,} pairs"
     # Rows are packed to about 95%.
     epoch = max(1, math.ceil(tokens / (0.95 * batch_tokens)))
-    steps, why = recipe.passes * epoch, f"{recipe.passes} passes over {counted}, about"
-    why += f" {epoch:,} batches each"
+    steps = recipe.passes * epoch
+    why = f"{recipe.passes} passes over {counted}, about {epoch:,} batches each"
     if steps < recipe.least:
-        steps, why = recipe.least, f"{counted}: the least that moves the weights"
+        steps, why = recipe.least, f"{counted}: fewer hardly move the weights"
     if not pairs:
-        steps, why = 1_000, "the text is not read yet"
-    rate = recipe.rate * math.sqrt(512 / model.width)
-    freeze = recipe.freeze if pairs and model.variant("kind").has_source else ""
+        steps, why = 1_000, "the text is not here yet"
+    rate = float(f"{recipe.rate * math.sqrt(512 / model.width):.2g}")
+    freeze = recipe.freeze if model.variant("kind").has_source else ""
     freeze = freeze.format(half=max(1, model.side("encoder").layers // 2))
-    best = "best" if dev and dev_lines else "average"
+    for_rate = f"{recipe.rate:g} at width 512, times (512 / {model.width})^0.5"
+    for_size = f"{counted}: {recipe.why}"
+    best = ("best", "the dev set chooses: more steps do no harm")
+    last = ("average", "no dev set chooses: the last one")
     return {
         "train.steps": (-(-steps // 4) * 4, why),
-        "train.peak_learning_rate": (
-            float(f"{rate:.2g}"),
-            f"{recipe.rate:g} for width 512, times (512 / {model.width})^0.5",
-        ),
-        "train.freeze": (freeze, f"{counted}: {recipe.why}"),
-        "model.dropout": (recipe.dropout, f"{counted}: {recipe.why}"),
-        "decode.checkpoint": (
-            best,
-            "the dev set chooses, so a run that is too long does no harm"
-            if best == "best"
-            else "there is no dev set to choose by: the last one",
-        ),
+        "train.peak_learning_rate": (rate, for_rate),
+        "train.freeze": (freeze, for_size),
+        "model.dropout": (recipe.dropout, for_size),
+        "decode.checkpoint": best if dev and dev_lines else last,
     }
 
 
@@ -147,7 +132,7 @@ def chosen(
 def size(
     start: str, train: str, folder: str, source: str, target: str, columns: str
 ) -> tuple[int, float]:
-    """The training text's pairs, up to `MOST`, and about the tokens of its longer side.
+    """The training text's pairs, `MOST` at most, and about its tokens a side.
 
     (0, 0) if it cannot be read, which the run reports.
     """
@@ -159,25 +144,20 @@ def size(
         read = []
     if not (pairs := [pair for of_corpus in read for pair in of_corpus]):
         return 0, 0.0
-    weights = [corpus.weight for corpus in corpora]
-    count = round(sum(w * len(p) for w, p in zip(weights, read, strict=True)))
+    count = round(sum(c.weight * len(p) for c, p in zip(corpora, read, strict=True)))
+    sample = [*zip(*pairs[:: max(1, len(pairs) // 500)], strict=True)]
     vocabulary = Workdir(start).vocabulary()
-    sample = pairs[:: max(1, len(pairs) // 500)]
-    lengths = [
-        sum(map(len, v.encode([*lines], end=True))) / len(sample)
-        for v, lines in zip(
-            (vocabulary.source, vocabulary), zip(*sample, strict=True), strict=True
-        )
-    ]
-    return min(count, MOST), min(count, MOST) * max(lengths)
+    sides = zip((vocabulary.source, vocabulary), sample, strict=True)
+    tokens = max(sum(map(len, v.encode([*x], end=True))) for v, x in sides)
+    return min(count, MOST), min(count, MOST) * tokens / len(sample[0])
 
 
 def reasons(config) -> Iterator[str]:
     """Yields a line for each chosen field, printed before the run."""
     yield "chosen by the sizes of text and model; --config.FIELD=VALUE overrides:"
-    values = [_get(config, name) for name in FOLLOWED]
-    for name, (value, why) in chosen(config.train.init_from, *values).items():
-        if (given := _get(config, name)) != value:
+    for name, (value, why) in choices(config).items():
+        section, field = name.split(".")
+        if (given := config[section][field]) != value:
             why = f"as given; {value!r} would be chosen: {why}"
         yield f"  {name:25} {given!r:24} {why}"
 

@@ -17,6 +17,7 @@ from ml_collections import config_flags
 import t2t_jax
 from t2t_jax import config as fields
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
 
 
 def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:
@@ -47,15 +48,13 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
     return fields.to_config_dict(fields.from_config_dict(changed))
 
 
-def lines_of(path: str, function: str, *arguments) -> list[str]:
-    """The lines that a config file yields to be printed; [] without this function.
-
-    `reasons(config)` is called before a run, `next_commands(config, workdir)` after it.
-    """
+def say_lines(path: str, function: str, *arguments) -> None:
+    """Prints the lines that a function of a config file yields, if it has it."""
     file = Path(path.partition(":")[0])
-    module = import_file(file, "config_lines")
+    lines = getattr(import_file(file, "config_"), function, lambda *_: ())
     with _mistakes_in(file):
-        return [*getattr(module, function, lambda *_: ())(*arguments)]
+        for line in lines(*arguments):
+            say(line)
 
 
 def config_name(path: str) -> str:

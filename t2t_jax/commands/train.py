@@ -8,11 +8,10 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t_jax.commands.config_files import config_name, lines_of
+from t2t_jax.commands.config_files import config_name, say_lines
 from t2t_jax.commands.flags import define_config_flag, parse_steps
 from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.messages import say
 from t2t_jax.parallel import processes
 from t2t_jax.training.trackers import DEFAULT, TRACKERS, check_trackers
 
@@ -56,8 +55,7 @@ def main(_):
     with processes.fail_together("opening the text"):
         check_trackers(flags.FLAGS.track)
         open_text(task_of(config))
-    for line in lines_of(config_file, "reasons", flags.FLAGS.config):
-        say(line)
+    say_lines(config_file, "reasons", flags.FLAGS.config)
     profiler = contextlib.nullcontext()
     if flags.FLAGS.profile is not None:
         from t2t_jax.run.profiling import Profiler
@@ -68,5 +66,4 @@ def main(_):
 
     with profiler as after_step:
         train(config, workdir, after_step, flags.FLAGS.track)
-    for line in lines_of(config_file, "next_commands", flags.FLAGS.config, workdir):
-        say(line)
+    say_lines(config_file, "next_commands", flags.FLAGS.config, workdir)

@@ -13,9 +13,8 @@ import jax
 import optax
 
 from t2t_jax.config import Config
-from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.sections import field
+from t2t_jax.sections import at_address, field
 from t2t_jax.training.schedules import schedule
 
 
@@ -161,44 +160,10 @@ def in_part(key: str, part: str) -> bool:
 
 
 def split_frozen(parameters: Parameters, names: str) -> tuple[Parameters, Parameters]:
-    """Splits parameters into those that train and the frozen ones; `joined` undoes it.
-
-    Args:
-      names: parts, separated by commas; `encoder:3` is its first 3 layers alone.
-    """
-    layers = {}  # of each part; None: all of it
-    for name in filter(None, map(str.strip, names.split(","))):
-        part, colon, count = name.partition(":")
-        if not any(in_part(key, part) for key in parameters):
-            raise UserError(
-                f"config.train.freeze has {part!r}, which is not a part of the model"
-                + did_you_mean(part, parameters)
-            )
-        stack = parameters.get(part)
-        depth = len(stack) if isinstance(stack, dict) and 0 in stack else 0
-        if colon and not (count.isdecimal() and 1 <= int(count) <= depth):
-            some = f"{part}:1 to {part}:{depth}, or " if depth else ""
-            raise UserError(
-                f"config.train.freeze has {name!r}, but {part} has {depth} layers; "
-                f"want {some}{part}"
-            )
-        layers[part] = int(count) if colon else None
-    trained, frozen = {}, {}
-    for key, value in parameters.items():
-        if any(in_part(key, part) for part, count in layers.items() if count is None):
-            frozen[key] = value
-        elif count := layers.get(key):
-            frozen[key] = {n: layer for n, layer in value.items() if n < count}
-            if upper := {n: layer for n, layer in value.items() if n >= count}:
-                trained[key] = upper
-        else:
-            trained[key] = value
-    if not trained:
-        raise UserError(
-            f"config.train.freeze={names!r} freezes all parts of the model, so nothing "
-            "would be trained; leave one out"
-        )
-    return trained, frozen
+    """Splits parameters into those that train and the frozen ones; `joined` undoes it."""
+    if not names:
+        return parameters, {}
+    return at_address("extensions.training.freezing.split")(parameters, names)
 
 
 def joined(trained: Parameters, frozen: Parameters) -> Parameters:

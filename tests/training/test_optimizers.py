@@ -200,7 +200,7 @@ def test_a_part_is_all_that_bears_its_name():
     with pytest.raises(UserError, match="nothing would be trained"):
         split_frozen(model_of().shapes, "embedding,query,bias")
     for name, message in {
-        "encoder:2": "encoder has 1 layers; want encoder:1 to encoder:1, or encoder",
+        "encoder:2": "encoder has 1 layers; want encoder, or encoder:1 to encoder:1",
         "encoder:0": "'encoder:0'",
         "encoder:x": "'encoder:x'",
         "embedding:1": "embedding has 0 layers; want embedding$",
