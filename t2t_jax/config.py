@@ -260,8 +260,8 @@ class TrainConfig(Section):
     clip_norm: float = field(0.0, low=0)
     # Decoupled weight decay, times the learning rate; not of biases and norms. 0: none.
     weight_decay: float = field(0.0, low=0)
-    # Parts of the model that keep their parameters, separated by commas, such as
-    # "embedding,encoder"; a part includes its norms and positions. Empty: none.
+    # Parts of the model that keep their parameters, such as "embedding,encoder"; a part
+    # includes its norms and positions. "encoder:3": its first 3 layers. Empty: none.
     freeze: str = field("")
     # "lora": train small changes of some weights of `init_from`, and nothing else; the
     # workdir then holds these alone.
