@@ -21,7 +21,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import define_workdir_flags
 from t2t_jax.data.corpus import Pair, open_corpora, open_specs, scheme_of
-from t2t_jax.extensions.training.adapters import CURRENT, current, record_of
+from t2t_jax.extensions.training.current_adapter import CURRENT, current, record_of
 from t2t_jax.io.atomic import checked_json, write_atomically
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.json_lines import read_lines
@@ -85,10 +85,10 @@ def _go_back(folder: Path) -> None:
 def _learn(args: flags.FlagValues, folder: Path) -> None:
     base = Workdir(args.workdir)
     data = base.config().data
-    tests = split_names(
-        _absolute(data.test, data.dir) if args.test is None else args.test
-    )
-    if not tests:
+    tests = args.test
+    if tests is None:
+        tests = _absolute(data.test, data.dir)
+    if not (tests := split_names(tests)):
         raise UserError("no old test set is named; want --test, of what must stay")
     pairs = corrections(Path(args.corrections).expanduser(), data.source, data.target)
     held = [pair for pair in pairs if is_held_back(pair[0])]
@@ -176,13 +176,9 @@ def _replay(args: flags.FlagValues, data, count: int) -> str:
         return ""
     corpora = open_corpora(specs, data.source, data.target, "", True, data)
     try:
-        pairs = sum(
-            corpus.weight * sum(1 for _ in corpus.pairs()) for corpus in corpora
-        )
+        pairs = sum(c.weight * sum(1 for _ in c.pairs()) for c in corpora)
     except UserError as e:
-        raise UserError(
-            f"{e}\n--replay names the text, or --replay= for none"
-        ) from None
+        raise UserError(f"{e}\n--replay=TEXT, or --replay= for none") from None
     share = min(1.0, REPLAYED * count / max(1, pairs))
     say(f"{share * pairs:,.0f} of {pairs:,.0f} old pairs are replayed in each pass")
     return join_names(f"{c.spec}@{c.weight * share:.6f}" for c in corpora)
@@ -191,14 +187,10 @@ def _replay(args: flags.FlagValues, data, count: int) -> str:
 def _train(args, text: Path, workdir: Path, replayed: str) -> None:
     from t2t_jax import load_config, train
 
-    named = join_names([str(text / "corrections")])
+    named = [join_names([str(text / "corrections")]), replayed]
     config = load_config(
         f"finetune:{args.workdir}",
-        data={
-            "train": ",".join(filter(None, [named, replayed])),
-            "dev": "",
-            "test": "",
-        },
+        data={"train": ",".join(filter(None, named)), "dev": "", "test": ""},
         train={"adapter": "lora", "init_checkpoint": args.checkpoint or "average"},
         decode={"checkpoint": "last"},
     )
@@ -237,11 +229,11 @@ def _compare(
         comparison = compare(outputs, test, direction=direction, train="")
         (totals,) = ({t["name"]: t for t in s["totals"]} for s in comparison.sets)
         for total in totals.values():
-            scores = [system["score"] for system in total["systems"]]
+            scores = [f"{system['score']:.2f}" for system in total["systems"]]
             (delta,) = total["differences"]
             p = max(delta["bootstrap"], delta["randomisation"])
             say(
-                f"{corpus.name:10} {total['title']:5} {scores[0]:.2f} -> {scores[1]:.2f} "
+                f"{corpus.name:10} {total['title']:5} {' -> '.join(scores)} "
                 f"({delta['difference']:+.2f}, {delta['low']:+.2f} to "
                 f"{delta['high']:+.2f}, p = {p:.3f}, {delta['verdict']})"
             )
