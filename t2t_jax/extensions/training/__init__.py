@@ -1,1 +1,1 @@
-"""What a training loop of one's own, or an analysis of gradients, is made of; frozen layers."""
+"""Frozen layers; what one's own training loop or analysis of gradients is made of."""
