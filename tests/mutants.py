@@ -607,9 +607,9 @@ the_choices_of_fine_tuning_ignore_flags configs/finetune.py
   + return value
     bridges/test_fine_tuning.py
       test_the_size_of_the_text_chooses_and_flags_override
-a_layer_too_many_is_frozen t2t_jax/extensions/training/freezing.py
-  - for n, layer in value.items() if n < count}
-  + for n, layer in value.items() if n <= count}
+a_layer_too_few_is_frozen t2t_jax/extensions/training/freezing.py
+  - layers[part] = int(count)
+  + layers[part] = int(count) - 1
     training/test_optimizers.py
       test_frozen_layers_keep_their_bits_and_the_others_train_as_without
 the_old_domain_is_called_new t2t_jax/tools/compare/systems.py
