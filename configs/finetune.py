@@ -32,18 +32,16 @@ class Recipe(NamedTuple):
     below: float
     passes: int  # over the text
     least: int  # steps, whatever the passes
-    rate: float  # the peak learning rate of a model of width 512
     dropout: float
-    freeze: str  # {half}: half of the encoder's layers
-    why: str
 
 
 RECIPES = (
-    Recipe(1_000, 20, 40, 3e-4, 0.2, "embedding,encoder:{half}", "few pairs"),
-    Recipe(10_000, 10, 200, 5e-4, 0.1, "", "enough for all weights"),
-    Recipe(100_000, 5, 600, 5e-4, 0.1, "", "enough for all weights"),
-    Recipe(math.inf, 2, 2_000, 5e-4, 0.1, "", "enough for all weights"),
+    Recipe(1_000, 20, 60, 0.1),
+    Recipe(10_000, 10, 200, 0.1),
+    Recipe(100_000, 5, 600, 0.1),
+    Recipe(math.inf, 2, 2_000, 0.1),
 )
+RATE = 5e-4  # the peak learning rate of a model of width 512
 MOST = 200_000  # pairs that are counted
 # What the choices follow, whether a flag or a file sets it.
 FOLLOWED = [
@@ -100,30 +98,32 @@ def choices(config) -> dict[str, tuple[Any, str]]:
 def chosen(
     start: str, dev_lines: int, dev: str, batch_tokens: int, *text: str
 ) -> dict[str, tuple[Any, str]]:
-    model = Workdir(start).config().model
+    model, vocabulary = Workdir(start).config().model, len(Workdir(start).vocabulary())
     pairs, tokens = size(start, *text)
     recipe = next(r for r in RECIPES if (pairs or 1_000) < r.below)
     counted = f"{pairs:,} pairs" if pairs < MOST else f"the first {pairs:,} pairs"
     # Rows are packed to about 95%.
     epoch = max(1, math.ceil(tokens / (0.95 * batch_tokens)))
     steps = recipe.passes * epoch
-    why = f"{recipe.passes} passes over {counted}, about {epoch:,} batches each"
+    steps_why = f"{recipe.passes} passes over {counted}, about {epoch:,} batches each"
     if steps < recipe.least:
-        steps, why = recipe.least, f"{counted}: fewer hardly move the weights"
+        steps, steps_why = recipe.least, f"{counted}: fewer hardly move the weights"
     if not pairs:
-        steps, why = 1_000, "the text is not here yet"
-    rate = float(f"{recipe.rate * math.sqrt(512 / model.width):.2g}")
-    freeze = recipe.freeze if model.variant("kind").has_source else ""
-    freeze = freeze.format(half=max(1, model.side("encoder").layers // 2))
-    for_rate = f"{recipe.rate:g} at width 512, times (512 / {model.width})^0.5"
-    for_size = f"{counted}: {recipe.why}"
+        steps, steps_why = 1_000, "the text is not here yet"
+    rate = float(f"{RATE * math.sqrt(512 / model.width):.2g}")
+    rare = 0 < 10 * tokens < vocabulary
+    compared = f"about {tokens:,.0f} tokens of text, {vocabulary:,} in the vocabulary: "
+    frozen_why = "few embeddings would learn" if rare else "what is frozen learns less"
     best = ("best", "the dev set chooses: more steps do no harm")
     last = ("average", "no dev set chooses: the last one")
     return {
-        "train.steps": (-(-steps // 4) * 4, why),
-        "train.peak_learning_rate": (rate, for_rate),
-        "train.freeze": (freeze, for_size),
-        "model.dropout": (recipe.dropout, for_size),
+        "train.steps": (-(-steps // 4) * 4, steps_why),
+        "train.peak_learning_rate": (
+            rate,
+            f"{RATE:g} * (512 / width {model.width})^0.5",
+        ),
+        "train.freeze": ("embedding" * rare, compared + frozen_why),
+        "model.dropout": (recipe.dropout, counted),
         "decode.checkpoint": best if dev and dev_lines else last,
     }
 

@@ -160,7 +160,7 @@ def in_part(key: str, part: str) -> bool:
 
 
 def split_frozen(parameters: Parameters, names: str) -> tuple[Parameters, Parameters]:
-    """Splits parameters into those that train and frozen ones; undone by `joined`."""
+    """Splits parameters into trained and frozen ones; `joined` undoes it."""
     if not names:
         return parameters, {}
     return at_address("extensions.training.freezing.split")(parameters, names)

@@ -99,7 +99,8 @@ def _learn(args: flags.FlagValues, folder: Path) -> None:
             f"{data.target}; want {LEAST} or more, or a difference cannot be told from "
             "chance"
         )
-    number = 1 + max((int(p.name) for p in folder.glob("[0-9]*[0-9]")), default=0)
+    numbers = [int(p.name) for p in folder.iterdir() if p.name.isdecimal()]
+    number = 1 + max(numbers, default=0)
     text, workdir = folder / f"text-{number}", folder / str(number)
     text.mkdir(exist_ok=True)
     for name, chosen in (("corrections", learned), ("held", held)):
