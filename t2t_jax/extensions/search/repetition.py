@@ -3,8 +3,8 @@
 As in CTranslate2 (`RepetitionPenalty`, then `NoRepeatNgram`, of its decoding_utils.cc),
 so that both engines find the same translations:
 
-- Both change the logits, before their softmax. So a score is of the changed
-  distribution, which sums to 1 again; `score` shows that of the model.
+- Both change the logits. So log-probabilities and scores of hypotheses are of the
+  changed distribution; `Translator.score` computes those of the model.
 - The logit of each token that a hypothesis contains, however often, is divided by the
   penalty if it is positive, and multiplied if it is negative (Keskar et al. 2019,
   section 4.1). The logits of an ensemble are log-probabilities, never positive.
@@ -38,9 +38,7 @@ def changed(
     """Returns the logits of the next token, float32 [b, n, v].
 
     Args:
-      algorithm: has the options; this is its method `unrepeated`.
-      logits_bnv: those of the model.
-      tokens_bnt: int32, the hypotheses; tokens from `position` on are ignored.
+      tokens_bnt: int32, the hypotheses; those from `position` on are ignored.
       rules, state_bnc: constraints, and the progress of each phrase.
     """
     logits_bnv, repeats = logits_bnv.astype(jnp.float32), algorithm.no_repeat_ngram

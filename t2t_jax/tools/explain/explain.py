@@ -78,9 +78,8 @@ def explain(
         )
     if options.no_repeat_ngram or options.repetition_penalty != 1:
         raise UserError(
-            "an explanation is of the model's own probabilities, which no_repeat_ngram "
-            "and repetition_penalty change; explain with no_repeat_ngram=0 and "
-            "repetition_penalty=1"
+            "an explanation is of the model's own probabilities; explain with "
+            "no_repeat_ngram=0 and repetition_penalty=1, which do not change them"
         )
     beam_search = translator.beam_search(nbest, **search)
     request = SearchRequest(prefix=prefix, must=must, must_not=must_not, warn=warn)

@@ -151,15 +151,8 @@ def search_fields(options: Fields) -> dict[str, Any]:
         raise options.error("length_penalty", "a number of at least 0")
     stops = {True: "first", False: "best", "never": "best"}
     stop = options.choice("early_stopping", stops, False)
-    size, penalty = (options.get(x, NO_CHANGE[n]) for n, x in REPETITION.items())
-    return {
-        "beam": beam,
-        "alpha": float(alpha),
-        "penalty": "length",
-        "stop": stop,
-        "no_repeat_ngram": size,
-        "repetition_penalty": penalty,
-    }
+    search = {"beam": beam, "alpha": float(alpha), "penalty": "length", "stop": stop}
+    return search | {n: options.get(x, NO_CHANGE[n]) for n, x in REPETITION.items()}
 
 
 def notes(folder: Folder) -> list[str]:
