@@ -254,6 +254,18 @@ beam_search_stops_too_early t2t_jax/search/beam.py
   - jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
   + jnp.max(log_prob_bn, axis=1) * inverse_t[length]
     decoding/test_search.py test_a_wide_beam_is_exhaustive_search
+an_ngram_is_its_last_two_tokens t2t_jax/extensions/search/repetition.py
+  - range(1, repeats)
+  + range(1, min(repeats, 2))
+    decoding/test_repetition.py test_search_is_its_twin_bit_by_bit
+negative_logits_are_divided_too t2t_jax/extensions/search/repetition.py
+  - own_bnt * penalty, own_bnt
+  + own_bnt / penalty, own_bnt
+    decoding/test_repetition.py test_search_is_its_twin_bit_by_bit
+an_engine_repeats_itself t2t_jax/extensions/decoding/exported.py
+  - search.options.no_repeat_ngram
+  + 0
+    decoding/test_exported.py test_searches_find_what_jax_finds[no_repeat_ngram]
 a_hypothesis_has_another_score_than_its_tokens t2t_jax/decoding/scoring.py
   - (len(ids), alpha)
   + (len(ids) + 1, alpha)

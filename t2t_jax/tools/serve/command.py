@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 UNREAD = 30_000  # milliseconds until a connection whose client does not read is closed
 PACKAGES = "starlette", "uvicorn", "python_multipart", "prometheus_client"
 BEAMS, WIDEST = 8, 128  # beams to compile, and hypotheses of one, at most
+# Options of the search that are those of all requests.
+ALL_LINES = "extra_length", "no_repeat_ngram", "repetition_penalty"
 EXTRA = 1 << 12  # the longest --extra_length: searches and scores have such rows
 
 
@@ -72,7 +74,7 @@ def define_flags():
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0, 64)
     samples = "Samples of a line that may be asked for; 0: none."
     integer("samples", 0, samples, 0, 1024)
-    define_search_flags([name for name in SEARCH if name != "extra_length"])
+    define_search_flags([name for name in SEARCH if name not in ALL_LINES])
     define_search_flags(["seed"], SamplingOptions)
     queue = "Lines that wait, at most; others get status 429."
     integer("queue", 20_000, queue, 1, 10**7)
@@ -178,8 +180,9 @@ def main(_):
         if engine == "auto":  # chosen once, for reloads too
             engines[name] = translator.engine
         say(f"{name}: {translator!r}")
-        longer = search.get("extra_length")
-        return translator if longer is None else translator.with_extra_length(longer)
+        changed = {name: x for name, x in search.items() if name != "extra_length"}
+        longer = translator.with_extra_length(search.get("extra_length"))
+        return longer.with_options(**changed) if changed else longer
 
     def reload() -> None:
         for name in (*models, *adapters):
