@@ -34,7 +34,8 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.io.errors import UserError, first_line
-from t2t_jax.io.locations import split_names
+from t2t_jax.io.growing import DiskFile, open_log
+from t2t_jax.io.locations import is_local, locate, split_names
 from t2t_jax.io.messages import say
 from t2t_jax.sections import at_address, checked_options
 from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
@@ -102,6 +103,7 @@ def define_flags():
     flags.DEFINE_float("good_chrf", Settings.good_chrf, good, 0, 100)
     divided = "Clients' texts are searched sentence by sentence, or line by line."
     flags.DEFINE_enum("split", Settings.split, ["sentences", "none"], divided)
+    string("suggestions", None, "File to append users' corrections to, for `learn`.")
     hosts = "Names that the server is called by; *: any."
     flags.DEFINE_list("allowed_hosts", [], hosts)
     string("cors", "", "Origin whose pages may use the server; *: any. Default: none.")
@@ -146,6 +148,7 @@ def main(_):
         min_served=args.min_served,
         good_chrf=args.good_chrf,
         split=args.split if divided else "",
+        suggestions=_suggestions(args.suggestions),
     )
     listener = listen(args.host, args.port)
     hangups: list[int] = []  # to reload; it waits until there is something
@@ -282,6 +285,18 @@ def _adapters(args: flags.FlagValues, models: dict) -> dict[str, tuple[str, str]
         direction = _direction(f"--adapter={value}", direction, models)
         adapters[name] = direction, place
     return adapters
+
+
+def _suggestions(name: str | None) -> DiskFile | None:
+    """Opens the file of corrections, before anything is loaded."""
+    if not name:
+        return None
+    if not is_local(name):
+        raise UserError(f"--suggestions={name}: want a file on disk, which can grow")
+    try:  # half a line, of a crash, is cut off
+        return open_log(locate(name), lambda line: line, b'{"time"')[1]
+    except OSError as e:
+        raise UserError(f"--suggestions={name}: {e.strerror}") from None
 
 
 def _beams(text: str) -> tuple[int, ...]:
