@@ -42,10 +42,12 @@ RECIPES = (
     Recipe(math.inf, 2, 2_000, 0.1),
 )
 RATE = 5e-4  # the peak learning rate of a model of width 512
+ADAPTER = 10  # times the rate for an adapter, which starts from nothing
 MOST = 200_000  # pairs that are counted
 # What the choices follow, whether a flag or a file sets it.
 FOLLOWED = [
-    *(("train", "dev_lines"), ("data", "dev"), ("data", "batch_tokens")),
+    *(("train", "adapter"), ("train", "dev_lines")),
+    *(("data", "dev"), ("data", "batch_tokens")),
     *(("data", name) for name in ("train", "dir", "source", "target", "columns")),
 ]
 
@@ -96,7 +98,7 @@ def choices(config) -> dict[str, tuple[Any, str]]:
 
 @functools.cache
 def chosen(
-    start: str, dev_lines: int, dev: str, batch_tokens: int, *text: str
+    start: str, adapter: str, dev_lines: int, dev: str, batch_tokens: int, *text: str
 ) -> dict[str, tuple[Any, str]]:
     model, vocabulary = Workdir(start).config().model, len(Workdir(start).vocabulary())
     pairs, tokens = size(start, *text)
@@ -110,17 +112,20 @@ def chosen(
         steps, steps_why = recipe.least, f"{counted}: fewer hardly move the weights"
     if not pairs:
         steps, steps_why = 1_000, "the text is not here yet"
-    rate = float(f"{RATE * math.sqrt(512 / model.width):.2g}")
+    times = 1 if adapter == "none" else ADAPTER
+    rate = float(f"{times * RATE * math.sqrt(512 / model.width):.2g}")
     rare = 0 < 10 * tokens < vocabulary
     compared = f"about {tokens:,.0f} tokens of text, {vocabulary:,} in the vocabulary: "
     frozen_why = "few embeddings would learn" if rare else "what is frozen learns less"
+    if adapter != "none":
+        rare, compared, frozen_why = False, "", "all but the adapter stays as it is"
     best = ("best", "the dev set chooses: more steps do no harm")
     last = ("average", "no dev set chooses: the last one")
     return {
         "train.steps": (-(-steps // 4) * 4, steps_why),
         "train.peak_learning_rate": (
             rate,
-            f"{RATE:g} * (512 / width {model.width})^0.5",
+            f"{times * RATE:g} * (512 / width {model.width})^0.5",
         ),
         "train.freeze": ("embedding" * rare, compared + frozen_why),
         "model.dropout": (recipe.dropout, counted),

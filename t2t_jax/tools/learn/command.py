@@ -193,7 +193,6 @@ def _train(args, text: Path, workdir: Path, replayed: str) -> None:
         f"finetune:{args.workdir}",
         data={"train": ",".join(filter(None, named)), "dev": "", "test": ""},
         train={"adapter": "lora", "init_checkpoint": args.checkpoint or "average"},
-        decode={"checkpoint": "last"},
     )
     train(config, workdir)
 

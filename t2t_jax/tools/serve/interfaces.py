@@ -108,8 +108,9 @@ async def suggest(call: Call) -> dict:
     line = {
         **{"time": now, "source": f["q"], "target": f["s"]},
         **{"source_language": direction.source, "target_language": direction.target},
-        **{"direction": direction.name, "checkpoints": record["checkpoints"]},
-        "parameters_sha256": record["parameters_sha256"],
+        "direction": direction.name,
+        "checkpoints": record["checkpoints"],
+        "parameters_sha256": record.get("parameters_sha256"),
     }
     try:
         file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
