@@ -51,6 +51,7 @@ def compare(
     train: str | None = None,
     checkpoint: str | None = None,
     comet: str | None = None,
+    references: str | Sequence[str | Sequence[str]] = (),
     **search: Any,
 ) -> Comparison:
     """Compares systems on test sets: which is better, and where.
@@ -64,6 +65,8 @@ def compare(
       train: the training text, by default that of the first workdir.
       checkpoint: of workdirs, as `Translator.load` takes it.
       comet: a COMET model, a .ckpt file on this disk, to score with it, too.
+      references: further references, as for `evaluate`. BLEU, chrF and TER, and tests
+        of them, use all; what is counted of words, signs and COMET use the first.
       search: options of workdirs' search, such as `beam=8`.
 
     Raises:
@@ -78,7 +81,7 @@ def compare(
         scorer = Comet(comet)  # mistakes are reported before translating
     compared = []
     for texts, translated in read_systems(
-        places, test, direction, train, checkpoint, search
+        places, test, direction, train, checkpoint, search, references
     ):
         with waiting(f"comparing the translations of {texts.name}"):
             compared.append(compare_texts(texts, translated, scorer))

@@ -14,6 +14,7 @@ from t2t_jax.data.corpus import (
     open_specs,
 )
 from t2t_jax.data.text_files import read_lines
+from t2t_jax.extensions.evaluation.references import with_references
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local, split_names
 from t2t_jax.io.messages import say, waiting
@@ -125,6 +126,7 @@ def read_systems(
     train: str | None = None,
     checkpoint: str | None = None,
     search: dict | None = None,
+    references: str | Sequence[str | Sequence[str]] = (),
 ) -> list[tuple[Texts, list[System]]]:
     """Reads, or makes, each system's translations of each test set.
 
@@ -136,6 +138,7 @@ def read_systems(
       train: places of the training text; by default that of the first workdir.
       checkpoint: of workdirs that name none themselves.
       search: options of the search, such as `beam`.
+      references: further ones of the test set, as `with_references` takes them.
 
     Returns:
       For each test set the texts, and its translations by each system, in order.
@@ -143,6 +146,8 @@ def read_systems(
     loaded = [place.load(checkpoint, search or {}) for place in places]
     translators = [translator for translator in loaded if translator is not None]
     corpora = _corpora(translators, tests, direction)
+    if references:
+        corpora = with_references(corpora, references)
     lines = [_lines(translators, corpus) for corpus in corpora]
     files = [
         _read_files(place, corpora, lines) if place.files else None for place in places
@@ -158,7 +163,9 @@ def read_systems(
         ]
         languages = corpus.source, corpus.target
         sides = zip(*lines[n], strict=True)
-        texts = Texts(corpus.name, *languages, *sides, *count(*languages))
+        texts = Texts(
+            corpus.name, *languages, *sides, *count(*languages), corpus.further
+        )
         compared.append((texts, systems))
     return compared
 
