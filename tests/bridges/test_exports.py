@@ -386,6 +386,12 @@ def test_a_package_of_argos_translates_as_we_do_with_its_search(tmp_path):
     assert answer["texts"] == [text.replace("_", " ") for text in decoded]
 
 
+def stand_in(kind="translation", model=b"{}"):
+    config = changed(translator().config, "task", kind=kind)
+    vocabulary = types.SimpleNamespace(joint=True, model=model, name="x.json")
+    return types.SimpleNamespace(config=config, vocabulary=vocabulary)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -399,9 +405,3 @@ def test_what_a_package_of_argos_cannot_hold_is_refused(make, message, tmp_path)
     with pytest.raises(UserError, match=message):
         to_argos.write(make(), tmp_path, {})
     assert not [*tmp_path.iterdir()]
-
-
-def stand_in(kind="translation", model=b"{}"):
-    config = changed(translator().config, "task", kind=kind)
-    vocabulary = types.SimpleNamespace(joint=True, model=model, name="x.json")
-    return types.SimpleNamespace(config=config, vocabulary=vocabulary)

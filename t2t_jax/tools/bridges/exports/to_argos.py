@@ -25,8 +25,6 @@ LONGEST = 1_024  # tokens that it reads of a sentence, whatever the model says
 CODES = {("zh", "Hant"): "zt", ("pt", "BR"): "pb"}
 
 _USE = """\
-In Python, with Argos Translate, or `argospm install {package}`:
-
 ```python
 from argostranslate import package, translate
 
@@ -34,9 +32,10 @@ package.install_from_path("{package}")
 print(translate.translate("A sentence.", "{source}", "{target}"))
 ```
 
-LibreTranslate reads the same packages. Both split text into sentences by a model of the
-source language, which they download at the first translation; for a machine without
-network, put MiniSBD's into the package as `{name}/minisbd/{source}.onnx`.
+LibreTranslate, in its own environment, installs packages by the same call. Both split
+text into sentences by a model of the source language, which they download at the first
+translation; for a machine without network, put MiniSBD's into the package as
+`{name}/minisbd/{source}.onnx`.
 """
 _DIFFERENCES = (
     "Argos Translate searches with a beam of 4 and log-probabilities divided by "
