@@ -408,6 +408,20 @@ the_papers_bleu_is_smoothed t2t_jax/metrics/plain.py
   - smooth_method="none"
   + smooth_method="exp"
     evaluation/test_bleu.py test_the_papers_bleu_is_not_smoothed
+an_empty_line_is_a_reference t2t_jax/metrics/plain.py
+  - text if text.strip() else None
+  + text
+    evaluation/test_bleu.py test_several_references_are_sacrebleus_in_any_order
+a_test_of_systems_uses_one_reference t2t_jax/tasks/translation.py
+  - text_measures(corpus.target, corpus.further)
+  + text_measures(corpus.target)
+    evaluation/test_evaluate.py
+      test_scores_of_several_references_are_apart_and_sacrebleus
+empty_lines_raise_a_documents_confidence t2t_jax/decoding/scoring.py
+  - [x for x in confidences if x]
+  + [*confidences]
+    decoding/test_confidence.py
+      test_the_confidence_in_a_document_is_a_mean_over_lines_with_text
 half_a_file_is_left t2t_jax/io/atomic.py
   - file.with_name(f".{file.name}.writing")
   + file

@@ -18,6 +18,11 @@ def summary(comparison: dict) -> list[str]:
         f"{_name(comparison)}, {comparison['direction']}, {comparison['lines']:,} "
         f"lines; compared with {names[0]}"
     )
+    if comparison["references"] > 1:
+        heading += (
+            f"; {comparison['references']} references, of which words and signs use "
+            "the first"
+        )
     lines = [heading, "", *_scores(comparison, names), ""]
     lines += _signs(comparison["signs"], names)
     for number, name in enumerate(names[1:]):
