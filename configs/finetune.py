@@ -174,7 +174,8 @@ def next_commands(config, workdir: str | Path) -> Iterator[str]:
     yield f"{command} compare {shlex.quote(start)} {name} --test={shlex.quote(tests)}"
     output = shlex.quote(f"{workdir}-ct2")
     yield f"{command} export --workdir={name} --to=ctranslate2 --output={output}"
-    yield f"{command} serve --workdir={name} --engine=auto"
+    beam = config.decode.beam
+    yield f"{command} serve --workdir={name} --engine=auto --beams={beam}"
 
 
 def _test_sets(data) -> list[str]:
