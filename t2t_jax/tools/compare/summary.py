@@ -69,7 +69,9 @@ def _name(comparison: dict) -> str:
 def overview(comparisons: Sequence[dict]) -> list[str]:
     """Formats all test sets as one table, and what systems lose in the old domain."""
     baseline, *names = (system["name"] for system in comparisons[0]["systems"])
-    rows = [["all sets", "", "", baseline, "", "difference", "95% interval", "", ""]]
+    rows = [
+        ["all sets", "", "", baseline, "system", "difference", "95% interval", "", ""]
+    ]
     forgotten = []
     for s, name in enumerate(names, 1):
         for comparison in comparisons:
