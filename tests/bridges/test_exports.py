@@ -37,6 +37,7 @@ from t2t_jax.tools.bridges.exports import (
     to_huggingface,
     to_stablehlo,
 )
+from t2t_jax.tools.bridges.formats import NO_CHANGE
 from t2t_jax.workdir import Workdir
 from tests.bridges import written
 from tests.bridges.exported import needs, random_like, run_peer, translator
@@ -279,7 +280,7 @@ def exported(tmp_path_factory):
     vocabulary._tokenizer.first = (7, 9)
     folder = tmp_path_factory.mktemp("exported")
     job = to_stablehlo.write(original, folder, OPTIONS)
-    assert job["search"] == {**OPTIONS, "penalty": "gnmt", "stop": "best"}
+    assert job["search"] == {**OPTIONS, "penalty": "gnmt", "stop": "best", **NO_CHANGE}
     return original, folder
 
 
