@@ -321,6 +321,22 @@ nan_is_an_unmet_constraint t2t_jax/decoding/batch_decoding.py
   + NOTHING
     decoding/test_foreign_tokens.py
       test_probabilities_that_are_nan_are_no_unmet_constraints
+a_low_rank_change_of_no_scale t2t_jax/extensions/training/adapters.py
+  - scale = np.float32(options.lora_alpha / options.lora_rank)
+  + scale = np.float32(1)
+    training/test_adapters.py test_alpha_and_rank_scale_the_change
+any_base_is_the_base t2t_jax/extensions/training/adapters.py
+  - if sha256 != expected:
+  + if not expected:
+    training/test_adapters.py test_another_base_is_refused
+adapters_run_the_program_of_their_base t2t_jax/tools/serve/executables.py
+  - facts = [_environment(), names, code, sizes, shapes]
+  + facts = [_environment(), names, code, sizes]
+    serve/test_engine.py test_adapters_are_directions_that_share_their_base
+corrections_are_tested_on_what_was_learned t2t_jax/tools/learn/command.py
+  - learned = [pair for pair in pairs if not is_held_back(pair[0])]
+  + learned = pairs
+    test_learn.py test_it_is_taken_if_better_and_refused_if_not
 dev_scores_of_the_raw_parameters t2t_jax/training/loop.py
   - parameters = self.state.best_parameters()
   + parameters = self.state.parameters
