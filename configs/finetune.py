@@ -40,7 +40,7 @@ RECIPES = (
     Recipe(100_000, 5, 600),
     Recipe(math.inf, 2, 2_000),
 )
-RATE = 5e-4  # the peak learning rate of a model of width 512
+RATE = 1e-3  # the peak learning rate of a model of width 128; wider: as 1 / width
 ADAPTER = 10  # times the rate for an adapter, which starts from nothing
 MOST = 200_000  # pairs that are counted
 # What the choices follow, whether a flag or a file sets it.
@@ -112,7 +112,7 @@ def chosen(
     if not pairs:
         steps, steps_why = 1_000, "the text is not here yet"
     times = 1 if adapter == "none" else ADAPTER
-    rate = float(f"{times * RATE * math.sqrt(512 / model.width):.2g}")
+    rate = float(f"{times * RATE * 128 / model.width:.2g}")
     rare = 0 < 10 * tokens < vocabulary
     compared = f"about {tokens:,.0f} tokens of text, {vocabulary:,} in the vocabulary: "
     frozen_why = "few embeddings would learn" if rare else "what is frozen learns less"
@@ -124,7 +124,7 @@ def chosen(
         "train.steps": (-(-steps // 4) * 4, steps_why),
         "train.peak_learning_rate": (
             rate,
-            f"{times * RATE:g} * (512 / width {model.width})^0.5",
+            f"{times * RATE:g} * 128 / width {model.width}; lower learns and forgets less",
         ),
         "train.freeze": ("embedding" * rare, compared + frozen_why),
         "model.dropout": (0.1, "the paper's; 0.3 learned less from 300 pairs"),

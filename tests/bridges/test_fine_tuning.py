@@ -48,9 +48,7 @@ def test_the_size_of_the_text_chooses_and_flags_override(start, tmp_path, capsys
     listed = capsys.readouterr().err
     assert re.search(rf"train.steps +40 +as given; {large.train.steps} would", listed)
     assert re.search(r"train.freeze +'decoder' +as given; '' would", listed)
-    assert re.search(
-        r"train.peak_learning_rate +0.0028 +0.0005 . .512 / width 16", listed
-    )
+    assert re.search(r"train.peak_learning_rate +0.008 +0.001 . 128 / width 16", listed)
     say_lines(file, "next_commands", given, "my runs/tuned")
     printed = capsys.readouterr().err
     assert f"compare {start} 'my runs/tuned' --test=dev" in printed

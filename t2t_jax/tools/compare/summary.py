@@ -35,12 +35,7 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
     totals = comparison["totals"]
     rows = [["", *(total["title"] for total in totals), "length"]]
     for s, name in enumerate(names):
-        cells = [
-            f"{result['score']:.{total['digits']}f} ± "
-            f"{result['interval']['half_width']:.{total['digits']}f}"
-            for total in totals
-            for result in [total["systems"][s]]
-        ]
+        cells = [_score(total, s) for total in totals]
         rows.append([name, *cells, f"{comparison['length_ratio'][s]:.1%}"])
     yield from text_table(rows, TEXT)
     yield ""
@@ -53,6 +48,13 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
             row += [f"p = {delta[test]:.3f}" for test in TESTS]
             rows.append([*row, MARKS[delta["verdict"]]])
     yield from text_table(rows, TEXT)
+
+
+def _score(total: dict, s: int) -> str:
+    result, digits = total["systems"][s], total["digits"]
+    return (
+        f"{result['score']:.{digits}f} ± {result['interval']['half_width']:.{digits}f}"
+    )
 
 
 def _difference(delta: dict, digits: int) -> list[str]:
@@ -77,16 +79,12 @@ def overview(comparisons: Sequence[dict]) -> list[str]:
         for comparison in comparisons:
             for total in comparison["totals"]:
                 digits, delta = total["digits"], total["differences"][s - 1]
-                scores = [
-                    f"{result['score']:.{digits}f} ± "
-                    f"{result['interval']['half_width']:.{digits}f}"
-                    for result in (total["systems"][0], total["systems"][s])
-                ]
                 difference = _difference(delta, digits)
                 p = f"p = {max(delta[test] for test in TESTS):.3f}"
                 first = total is comparison["totals"][0]
                 row = [name, _name(comparison)] if first else ["", ""]
-                row += [total["title"], *scores, *difference, p]
+                row += [total["title"], _score(total, 0), _score(total, s)]
+                row += [*difference, p]
                 rows.append([*row, MARKS[delta["verdict"]]])
                 if first and comparison["domain"] == "old":
                     forgotten.append(
