@@ -64,12 +64,19 @@ class Engine(FakeEngine):
     async def close(self):
         say("closed")
 
+class Loaded(str):
+    def with_extra_length(self, extra_length):
+        return self
+
+    def with_options(self, **options):
+        return Loaded(f"{self} {options}")
+
 class Broken:
     def load(places, checkpoint, dtype, weights, engine):
         if pathlib.Path(FOLDER, "broken").exists() and "fr" in places:
             from t2t_jax.io.errors import UserError
             raise UserError("the checkpoint is damaged")
-        return f"<{places} {checkpoint}>"
+        return Loaded(f"<{places} {checkpoint}>")
 
 FOLDER = sys.argv.pop()
 data = types.SimpleNamespace(source="en", target="de")
@@ -89,7 +96,7 @@ def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
     log = tmp_path / "log"
     words = ["--model=en-de=a,b", "--model=fr-en=fr", "--port=0", "--beams=2,1"]
     keys, terms = tmp_path / "keys", tmp_path / "terms"
-    words += [f"--api_keys={keys}", f"--terms=t={terms}"]
+    words += [f"--api_keys={keys}", f"--terms=t={terms}", "--no_repeat_ngram=3"]
     keys.write_text("one\ntwo\n")
     terms.write_text("cat\tKatze\n")
     with log.open("wb") as err:
@@ -106,7 +113,7 @@ def test_a_server_answers_early_reloads_and_ends_with_all_answered(tmp_path):
 
     try:
         until(lambda: logged("1 of 2 programs"))
-        assert "[\"<['a', 'b'] best>\", '<fr best>']" in log.read_text()
+        assert "<['a', 'b'] best> {'no_repeat_ngram': 3}" in log.read_text()
         assert "beams=(2, 1), longest=128" in log.read_text()
         port = int(re.search(r"http://127.0.0.1:(\d+)/ answers", log.read_text())[1])
 

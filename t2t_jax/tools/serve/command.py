@@ -183,9 +183,11 @@ def main(_):
         if engine == "auto":  # chosen once, for reloads too
             engines[name] = translator.engine
         say(f"{name}: {translator!r}")
-        changed = {name: x for name, x in search.items() if name != "extra_length"}
-        longer = translator.with_extra_length(search.get("extra_length"))
-        return longer.with_options(**changed) if changed else longer
+        if search:
+            longer = translator.with_extra_length(search.get("extra_length"))
+            others = {n: x for n, x in search.items() if n != "extra_length"}
+            translator = longer.with_options(**others)
+        return translator
 
     def reload() -> None:
         for name in (*models, *adapters):
