@@ -396,7 +396,7 @@ def stand_in(kind="translation", model=b"{}"):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: translator(own_source=True), "two vocabularies, and a package"),
+        (lambda: translator(own_source=True), "two vocabularies; a package"),
         (lambda: stand_in("text_to_text"), "one direction"),
         (lambda: translator(positions="learned", max_positions=64), "max_positions=64"),
         (stand_in, "is not a SentencePiece model of"),

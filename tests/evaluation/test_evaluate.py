@@ -110,7 +110,10 @@ def test_scores_of_several_references_are_apart_and_sacrebleus(run, text, tmp_pa
         ({"references": "{text}/dev.de"}, "dev.de has .* lines, but .*test has 10"),
         ({"references": ","}, "no further one"),
         ({"references": "all"}, "is not a published set"),
-        ({"references": "x", "test": "{text}/test,{text}/dev"}, "one test set, .* 2"),
+        (
+            {"references": "x", "test": "{text}/test,{text}/dev"},
+            "one test set .* names 2",
+        ),
         ({"references": "x", "damage": "all"}, "--damage does not go with"),
     ],
 )

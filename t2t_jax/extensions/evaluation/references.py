@@ -1,7 +1,6 @@
-"""Further references of a test set: `--references=FILE,FILE`.
+"""Further references of a test set, as sacreBLEU takes them: `--references=FILE,FILE`.
 
-They are as sacreBLEU takes them: each file has a line for each line of the set. An
-empty line is a reference that is missing there; the signature then has `nrefs:var`.
+An empty line is a reference that is missing there; the signature then has `nrefs:var`.
 """
 
 import dataclasses
@@ -19,8 +18,6 @@ from t2t_jax.parallel import processes
 if TYPE_CHECKING:
     from t2t_jax.tasks.task import Task
 
-ALL = "all"  # references of a published set
-
 
 def with_references(
     corpora: Sequence[Corpus],
@@ -32,79 +29,70 @@ def with_references(
     Args:
       corpora: one set.
       references: besides that of the set: names of files separated by commas, or a list
-        of files or of lists of lines; "all" for all that a `sacrebleu:` set has.
+        of files or of lists of lines; "all" for those of a `sacrebleu:` set.
       task: that of the model, if there is one.
 
     Raises:
-      UserError: several sets; no file; another number of lines than the set has; a
-        reference that is given twice.
+      UserError: several sets, or no translations; a file that is not there or has
+        another number of lines than the set; a reference that is given twice.
     """
-    if len(corpora) != 1:
+    chosen_by = {task.of(corpus).chosen_by for corpus in corpora} if task else set()
+    if len(corpora) != 1 or chosen_by - {"bleu"}:
         names = ", ".join(corpus.name for corpus in corpora)
         raise UserError(
-            f"references belong to one test set, and there are {len(corpora)} "
-            f"({names}); give one --test at a time"
+            "--references belong to one test set of translations, and --test names "
+            f"{len(corpora)} ({names}), scored by {', '.join(chosen_by) or 'bleu'}; "
+            "give one at a time"
         )
-    (corpus,) = corpora
-    if task and (chosen_by := task.of(corpus).chosen_by) != "bleu":
-        raise UserError(
-            f"--references: {corpus.name} is scored by {chosen_by!r}; want a set of "
-            "translations, which are scored by BLEU"
-        )
-
-    def read() -> list[list[str]]:
-        files = split_names(references) if isinstance(references, str) else references
-        if [*files] == [ALL]:
-            files = _published(corpus)
-        pairs = [*corpus.pairs()]
-        lists = {f"{corpus.spec}, its own": [target for _, target in pairs]}
-        for number, given in enumerate(files, 2):
-            name, lines = f"reference {number}", given
-            if isinstance(given, str | Path):
-                file = Path(given).expanduser()
-                if not file.is_file():
-                    raise UserError(
-                        f"--references: {file} is not a file; {similar_files(file)}"
-                    )
-                name, lines = str(file), [*read_lines(file)]
-            if len(lines) != len(pairs):
-                raise UserError(
-                    f"--references: {name} has {len(lines):,} lines, but {corpus.spec} "
-                    f"has {len(pairs):,}; want a reference of each line, in the same "
-                    "order, and an empty line where there is none"
-                )
-            if twice := [n for n, other in lists.items() if other == [*lines]]:
-                raise UserError(
-                    f"--references: {name} has the same lines as {twice[0]}; give each "
-                    "reference once, without the set's own"
-                )
-            lists[name] = [*lines]
-        if len(lists) == 1:
-            raise UserError(
-                f"--references={references!r}: there is no further one; want FILE,FILE"
-            )
-        return [*lists.values()][1:]
-
-    further = processes.from_first("references", read)
+    further = processes.from_first("references", lambda: _read(corpora[0], references))
     number = len(further) + 1
-    comparable = (
-        f"scored with {number} references: compare only with systems scored on the "
-        "same lines with the same references, same signature; perplexity is of the "
-        "first reference"
-    )
-    name = f"{corpus.name}+{number}refs"
     return [
         dataclasses.replace(
-            corpus, name=name, compare_with=comparable, further=tuple(further)
+            corpora[0],
+            name=f"{corpora[0].name}+{number}refs",
+            further=tuple(further),
+            compare_with=f"scored with {number} references: compare only with systems "
+            "scored on the same lines with the same references, same signature; "
+            "perplexity is of the first reference",
         )
     ]
 
 
-def _published(corpus: Corpus) -> list[Path]:
-    """The files of a set's references but the first."""
-    if scheme_of(corpus.spec) != "sacrebleu":
+def _read(corpus: Corpus, references: str | Sequence) -> list[list[str]]:
+    files = split_names(references) if isinstance(references, str) else references
+    if [*files] == ["all"]:
+        if scheme_of(corpus.spec) != "sacrebleu":
+            raise UserError(
+                f"--references=all: {corpus.spec} is not a published set, such as "
+                "sacrebleu:wmt20/tworefs; name files"
+            )
+        files = set_files(corpus.spec, corpus.source, corpus.target)[2:]
+    own = [target for _, target in corpus.pairs()]
+    lists = {f"{corpus.spec}, its own": own}
+    for number, lines in enumerate(files, 2):
+        name = f"reference {number}"
+        if isinstance(lines, str | Path):
+            file = Path(lines).expanduser()
+            if not file.is_file():
+                raise UserError(
+                    f"--references: {file} is not a file; {similar_files(file)}"
+                )
+            name, lines = str(file), read_lines(file)
+        lines = [*lines]
+        if len(lines) != len(own):
+            raise UserError(
+                f"--references: {name} has {len(lines):,} lines, but {corpus.spec} has "
+                f"{len(own):,}; want a reference of each line, in the same order, and "
+                "an empty line where there is none"
+            )
+        if twice := [other for other in lists if lists[other] == lines]:
+            raise UserError(
+                f"--references: {name} has the same lines as {twice[0]}; give each "
+                "reference once, without the set's own"
+            )
+        lists[name] = lines
+    if len(lists) == 1:
         raise UserError(
-            f"--references={ALL}: {corpus.spec} is not a published set, such as "
-            "sacrebleu:wmt20/tworefs; name files"
+            f"--references={references!r}: there is no further one; want FILE,FILE"
         )
-    return set_files(corpus.spec, corpus.source, corpus.target)[2:]
+    return [*lists.values()][1:]

@@ -81,29 +81,21 @@ def write(
 
 def check(translator: Translator) -> None:
     """Raises UserError for a model that no package can hold."""
-    vocabulary, hint = translator.vocabulary, "; --to=ctranslate2 holds such a model"
+    config, vocabulary = translator.config, translator.vocabulary
+    model, problem = config.model, ""
     if not translates(translator):
-        raise UserError(
-            f"config.task.kind={translator.config.task.kind!r}: a package of Argos "
-            f"Translate is one direction, without tags in the text{hint}"
-        )
-    model = translator.config.model
-    if model.positions == "learned" and model.max_positions < LONGEST + 2:
-        raise UserError(
-            f"config.model.max_positions={model.max_positions}: Argos Translate would "
-            f"fail at longer sentences, which it reads to {LONGEST:,} tokens{hint}"
-        )
-    if not vocabulary.joint:
-        raise UserError(
-            "the model has two vocabularies, and a package of Argos Translate one "
-            f"sentencepiece.model for both languages{hint}"
-        )
-    if vocabulary.model.startswith(b"{") or not lossless(vocabulary.model):
-        raise UserError(
-            f"{vocabulary.name} is not a SentencePiece model of t2t_jax; Argos "
-            "Translate gives the text to SentencePiece as it is, which would split it "
-            f"otherwise{hint}"
-        )
+        problem = f"config.task.kind={config.task.kind!r}; want translation in one "
+        problem += "direction, without tags in the text"
+    elif model.positions == "learned" and model.max_positions < LONGEST + 2:
+        problem = f"config.model.max_positions={model.max_positions}; Argos Translate "
+        problem += f"reads sentences of up to {LONGEST:,} tokens"
+    elif not vocabulary.joint:
+        problem = "there are two vocabularies; a package has one sentencepiece.model"
+    elif vocabulary.model.startswith(b"{") or not lossless(vocabulary.model):
+        problem = f"{vocabulary.name} is not a SentencePiece model of t2t_jax, to "
+        problem += "which Argos Translate could give text as it is"
+    if problem:
+        raise UserError(f"{problem}; --to=ctranslate2 holds such a model")
 
 
 def _code(language: str) -> str:
