@@ -98,18 +98,19 @@ PAGES = {
 }
 # Words that a reader may search for and a page does not have.
 KEYWORDS = {
-    "bridges": "convert pretrained published ONNX fine tuning finetune",
+    "bridges": "convert pretrained published ONNX",
+    "fine-tuning": "fine tuning finetune finetuning custom own dataset adapt domain",
     "from-python": "custom training loop callback API library programmatic",
     "installing": "offline internet proxy requirements environment docker",
     "launching": "cluster distributed multi node nodes GPU GPUs torchrun",
     "planning": "OOM out of memory cost hours GPU",
-    "real-text": "fine tuning finetune finetuning custom own dataset corpus",
+    "real-text": "custom own dataset corpus",
     "recipes": "low resource small data ensemble",
     "runs": "wandb weights biases mlflow tensorboard tracker tracking experiment",
     "scaling": "multi node GPU GPUs FSDP tensor parallelism sharding",
     "serving": "REST API HTTP deployment production docker",
     "surviving": "restart resume crash preemption NaN divergence",
-    "tutorials/team": "fine tuning finetune custom own data offline",
+    "tutorials/team": "custom own data offline",
     "your-idea": "custom own loss model training loop plugin",
 }
 PICTURE = re.compile(

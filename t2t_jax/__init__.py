@@ -35,6 +35,7 @@ _MODULES = {
     "load_config": "t2t_jax.commands.config_files",
     "load_numpy": "t2t_jax.extensions.model.flat_parameters",
     "loss_function": "t2t_jax.extensions.training.batch_loss",
+    "pipeline": "t2t_jax.extensions.decoding.pipeline",
     "to_numpy": "t2t_jax.extensions.model.flat_parameters",
     "train": "t2t_jax.run.train",
 }
@@ -43,6 +44,7 @@ __all__ = [*_MODULES]
 if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from t2t_jax.commands.config_files import load_config
     from t2t_jax.decoding.translator import Translator
+    from t2t_jax.extensions.decoding.pipeline import pipeline
     from t2t_jax.extensions.evaluation.in_python import evaluate
     from t2t_jax.extensions.model.flat_parameters import load_numpy, to_numpy
     from t2t_jax.extensions.training.batch_loss import (

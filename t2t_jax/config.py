@@ -260,8 +260,8 @@ class TrainConfig(Section):
     clip_norm: float = field(0.0, low=0)
     # Decoupled weight decay, times the learning rate; not of biases and norms. 0: none.
     weight_decay: float = field(0.0, low=0)
-    # Parts of the model that keep their parameters, separated by commas, such as
-    # "embedding,encoder"; a part includes its norms and positions. Empty: none.
+    # Parts of the model that keep their parameters, such as "embedding,encoder"; a part
+    # includes its norms and positions. "encoder:3": its first 3 layers. Empty: none.
     freeze: str = field("")
     # "lora": train small changes of some weights of `init_from`, and nothing else; the
     # workdir then holds these alone.
@@ -369,6 +369,12 @@ class SearchOptions(Section):
         help="When the search of a sentence ends. best: when no better hypothesis is "
         "possible; first: as soon as enough hypotheses are complete.",
     )
+    no_repeat_ngram: int = field(
+        0, low=0, high=64, safe=True, help="No N tokens in a row occur twice; 0: any."
+    )
+    repetition_penalty: float = field(
+        1.0, above=0, safe=True, help="Above 1: makes repeated tokens less probable."
+    )
     extra_length: int = field(
         50,
         low=1,
@@ -406,22 +412,21 @@ class SearchOptions(Section):
     def recorded(self) -> dict[str, Any]:
         """Returns what results depend on, for the record of where a score comes from.
 
-        Options without an effect are left out, and at its default each that came after
-        the first ones: so scores that were stored before an option existed are still
-        those of the same search.
+        Options without an effect are left out, and later ones at their default, so that
+        scores that were stored before an option existed are those of the same search.
         """
-        recorded, first = {}, ("beam", "alpha", "penalty", "stop")
-        for option in dataclasses.fields(SearchOptions):
-            value = getattr(self, option.name)
-            if option.name == "extra_length":
-                has_effect = False  # `Searcher.decode_options` records all lengths
-            elif option.name in ("groups", "diversity"):
-                has_effect = self.groups > 1
-            else:
-                has_effect = option.name in first or value != option.default
-            if has_effect:
-                recorded[option.name] = value
-        return recorded
+        named = {
+            option.name: option.default for option in dataclasses.fields(SearchOptions)
+        }
+        del named["extra_length"]  # `Searcher.decode_options` records all lengths
+        if self.groups == 1:
+            del named["diversity"]
+        always = "beam", "alpha", "penalty", "stop", "diversity"
+        return {
+            name: value
+            for name, default in named.items()
+            if (value := getattr(self, name)) != default or name in always
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -435,9 +440,8 @@ class DecodeConfig(SearchOptions):
     # The parameters that translate: the average of the last `average` checkpoints, or
     # the checkpoint with the best dev BLEU.
     checkpoint: str = field("average", ("average", "best"), safe=True)
-    # The choice among several hypotheses of a line: the one with the highest score, the
-    # one most like the others, ... It holds for translations and scores of test sets;
-    # the dev score during training is that of "probability".
+    # The choice among the hypotheses of a line, for translations and scores of test
+    # sets; the dev score during training is that of "probability".
     choose: str = field("probability", table="decoding.choosing.CHOICES", safe=True)
     # Source tokens, padding included, that are translated at once; 0: 512 on a CPU,
     # 16,384 on an accelerator.

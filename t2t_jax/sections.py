@@ -109,13 +109,10 @@ class Section:
             return
         for config_field in dataclasses.fields(self):
             if config_field.name != "options":
-                value = getattr(self, config_field.name)
-                # NumPy's scalars count as Python's.
-                value = value.item() if hasattr(value, "item") else value
                 checked(
                     f"config.{section}.{config_field.name}",
                     config_field,
-                    value,
+                    getattr(self, config_field.name),
                     tables=False,
                 )
 
@@ -273,6 +270,8 @@ def checked(
       tables: also look into the table that the field chooses from, if it has one.
     """
     expected = type(config_field.default)
+    # NumPy's scalars count as Python's.
+    value = value.item() if hasattr(value, "item") else value
     if expected is float and type(value) is int:
         value = float(value)
     # Not isinstance: a bool is an int, too.
@@ -319,8 +318,6 @@ def checked_options(
                 f"{label}{name}: no such option{did_you_mean(name, fields)}"
             )
         if value is not None:
-            # NumPy's scalars count as Python's.
-            value = value.item() if hasattr(value, "item") else value
             values[name] = checked(f"{label}{name}", fields[name], value)
     return values
 

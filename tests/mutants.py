@@ -254,6 +254,18 @@ beam_search_stops_too_early t2t_jax/search/beam.py
   - jnp.max(log_prob_bn, axis=1) * inverse_t[limit_b]
   + jnp.max(log_prob_bn, axis=1) * inverse_t[length]
     decoding/test_search.py test_a_wide_beam_is_exhaustive_search
+an_ngram_is_its_last_two_tokens t2t_jax/extensions/search/repetition.py
+  - range(1, repeats)
+  + range(1, min(repeats, 2))
+    decoding/test_repetition.py test_search_is_its_twin_bit_by_bit
+negative_logits_are_divided_too t2t_jax/extensions/search/repetition.py
+  - own_bnt * penalty, own_bnt
+  + own_bnt / penalty, own_bnt
+    decoding/test_repetition.py test_search_is_its_twin_bit_by_bit
+an_engine_repeats_itself t2t_jax/extensions/decoding/exported.py
+  - search.options.no_repeat_ngram
+  + 0
+    decoding/test_exported.py test_searches_find_what_jax_finds[no_repeat_ngram]
 a_hypothesis_has_another_score_than_its_tokens t2t_jax/decoding/scoring.py
   - (len(ids), alpha)
   + (len(ids) + 1, alpha)
@@ -599,9 +611,23 @@ damaged_added_tokens t2t_jax/tools/bridges/vocabularies/huggingface.py 44d292d
   + except ZeroDivisionError:
     bridges/test_vocabularies.py test_damaged_files_are_refused
 a_short_fine_tuning_never_leaves_its_warmup configs/finetune.py
-  - warmup=(steps + 9) // 10,
-  + warmup=100,
+  - warmup = (steps + 9) // 10
+  + warmup = 100
     bridges/test_import_export.py test_an_import_can_be_trained_further
+the_choices_of_fine_tuning_ignore_flags configs/finetune.py
+  - return chosen(start, *values)[name][0]
+  + return value
+    bridges/test_fine_tuning.py
+      test_the_size_of_the_text_chooses_and_flags_override
+a_layer_too_few_is_frozen t2t_jax/extensions/training/freezing.py
+  - layers[part] = int(count)
+  + layers[part] = int(count) - 1
+    training/test_optimizers.py
+      test_frozen_layers_keep_their_bits_and_the_others_train_as_without
+the_old_domain_is_called_new t2t_jax/tools/compare/systems.py
+  - "new" if new_ else "old"
+  + "old" if new_ else "new"
+    comparison/test_systems.py test_what_a_fine_tuned_run_forgets_is_a_line
 a_score_is_read_as_a_translation t2t_jax/extensions/data/table_files.py
   - len(columns) != 2 or score in columns or not
   + len(columns) != 2 or not

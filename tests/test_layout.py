@@ -46,6 +46,7 @@ TOOLS = {
     "experiment": {"pages", "plan"},
     "verify": {"pages", "plan"},
     "serve": {"pages"},
+    "learn": {"pages"},
 }
 
 

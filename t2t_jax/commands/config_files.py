@@ -17,6 +17,7 @@ from ml_collections import config_flags
 import t2t_jax
 from t2t_jax import config as fields
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.io.messages import say
 
 
 def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict:
@@ -45,6 +46,15 @@ def load_config(path: str | Path, **sections: dict) -> ml_collections.ConfigDict
     for section, values in sections.items():
         changed[section] = {**changed.get(section, {}), **values}
     return fields.to_config_dict(fields.from_config_dict(changed))
+
+
+def say_lines(path: str, function: str, *arguments) -> None:
+    """Prints the lines that a function of a config file yields, if it has it."""
+    file = Path(path.partition(":")[0])
+    lines = getattr(import_file(file, "config_"), function, lambda *_: ())
+    with _mistakes_in(file):
+        for line in lines(*arguments):
+            say(line)
 
 
 def config_name(path: str) -> str:

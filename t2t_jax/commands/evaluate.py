@@ -115,7 +115,7 @@ def main(_):
     if args.choose is not None:
         translator = translator.with_choice(args.choose)
     with processes.fail_together("opening the test sets"):
-        distinct(corpora)
+        corpora = distinct(corpora)
         damages = damages_named(args.damage) if args.damage is not None else []
         if damages:
             check_damageable(translator, corpora)

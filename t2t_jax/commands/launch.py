@@ -23,6 +23,7 @@ COMMANDS = {
         "translate": "translate a file, standard input, or sentences typed at a prompt",
         "score": "compute log-probabilities of given targets",
         "serve": "translate for other programs and browsers, over HTTP",
+        "learn": "train an adapter on corrections, and take it if it is better",
         "evaluate": "answer and score a test set, by its task's scores",
         "compare": "compare systems on a test set: which is better, and where",
     },
@@ -57,6 +58,7 @@ TOOLS = {
     "plan": "plan.command",
     "doctor": "doctor.command",
     "serve": "serve.command",
+    "learn": "learn.command",
 }
 ALIASES = {"main": "train"}  # `python -m t2t_jax.main` is the main job's first name
 

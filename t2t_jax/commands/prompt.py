@@ -5,7 +5,7 @@ import time
 
 from t2t_jax.config import SearchOptions
 from t2t_jax.decoding.results import Translation
-from t2t_jax.decoding.search_options import option_names
+from t2t_jax.decoding.search_options import SHARED, option_names
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io import interruption
 from t2t_jax.io.errors import UserError, did_you_mean
@@ -134,7 +134,7 @@ class Prompt:
     def _sample(self, argument: str) -> str:
         samples = _parse_count(argument, 4)
         seed = time.time_ns() % (1 << 32)
-        selected = self._select_options("alpha", "penalty", "prefix", "must_not")
+        selected = self._select_options(*SHARED, "prefix", "must_not")
         return self._format_answers(
             "sample", {"samples": samples, "seed": seed, **selected}
         )

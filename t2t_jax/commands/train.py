@@ -8,7 +8,7 @@ from pathlib import Path
 
 from absl import flags
 
-from t2t_jax.commands.config_files import config_name
+from t2t_jax.commands.config_files import config_name, say_lines
 from t2t_jax.commands.flags import define_config_flag, parse_steps
 from t2t_jax.config import from_config_dict
 from t2t_jax.io.errors import UserError
@@ -41,15 +41,17 @@ def main(_):
     from t2t_jax.tasks.table import task_of
     from t2t_jax.tasks.task import open_text
 
-    name = config_name(flags.FLAGS["config"].config_filename)
+    config_file = flags.FLAGS["config"].config_filename
     workdir = flags.FLAGS.workdir
     if workdir == "":
         raise UserError("--workdir is empty; name a folder, or leave the flag out")
+    workdir = workdir or Path("runs") / config_name(config_file)
     # Mistakes in the config and missing text are reported before JAX is imported.
     config = from_config_dict(flags.FLAGS.config)
     with processes.fail_together("opening the text"):
         check_trackers(flags.FLAGS.track)
         open_text(task_of(config))
+    say_lines(config_file, "reasons", flags.FLAGS.config)
     profiler = contextlib.nullcontext()
     if flags.FLAGS.profile is not None:
         from t2t_jax.run.profiling import Profiler
@@ -59,4 +61,5 @@ def main(_):
     from t2t_jax.run.train import train
 
     with profiler as after_step:
-        train(config, workdir or Path("runs") / name, after_step, flags.FLAGS.track)
+        train(config, workdir, after_step, flags.FLAGS.track)
+    say_lines(config_file, "next_commands", flags.FLAGS.config, workdir)

@@ -48,7 +48,7 @@ from t2t_jax.commands.pairs_flags import (
 from t2t_jax.data.text_files import HASHES_ENDING, read_text
 from t2t_jax.decoding.jobs import InputFile, record, run_job
 from t2t_jax.decoding.results import Translation
-from t2t_jax.decoding.search_options import PreservingOptions, SamplingOptions
+from t2t_jax.decoding.search_options import SHARED, PreservingOptions, SamplingOptions
 from t2t_jax.extensions.run.synthetic_text import merge_pairs, write_pairs
 from t2t_jax.io.atomic import write_atomically
 from t2t_jax.io.errors import UserError
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from t2t_jax.tasks.task import Task
 
 DISTRIBUTED = True
-SHARED = "alpha", "penalty", "extra_length"  # options of searches and of sampling
 CHUNK = 4_096  # lines sorted and translated together, if --batch_size is not given
 
 
@@ -318,7 +317,8 @@ def search_of(
     constraints = {"prefix": args.prefix, "must_not": args.must_not or ()}
     search = search_flags(args)
     if args.sample:
-        beam = [name for name in SEARCH if name not in SHARED]
+        shared = *SHARED, "extra_length"
+        beam = [name for name in SEARCH if name not in shared]
         beam += ["must", "choose", *PRESERVING]
         unused = [f"--{name}" for name in beam if args[name].present]
         if unused:
@@ -327,7 +327,7 @@ def search_of(
                 "replaces; leave out either"
             )
         sampling = {name: args[name].value for name in SAMPLING}
-        common = {name: search.get(name) for name in SHARED}
+        common = {name: search.get(name) for name in shared}
         options = {"samples": args.nbest, **sampling, **common, **constraints}
         return lambda t, lines, **extra: t.sample(lines, **options, **extra), options
     unused = [f"--{name}" for name in SAMPLING if args[name].present]

@@ -21,7 +21,7 @@ from t2t_jax.parallel.batch_placement import padded_rows
 from t2t_jax.tasks.table import task_of
 from t2t_jax.training.cross_entropy import SPARSE_CHUNKS
 from t2t_jax.training.frozen_models import frozen_here, frozen_workdirs
-from t2t_jax.training.optimizers import split_frozen
+from t2t_jax.training.optimizers import joined, split_frozen
 from t2t_jax.training.step import Steps, adapted, merged, split_base
 
 BOS = 1  # any token would do: its value does not affect the cost
@@ -155,7 +155,7 @@ def _gradient(
         frozen_modules = merged(frozen_models, of_loss)
 
         def loss(trained):
-            parameters = adapted(base, frozen | trained, config)
+            parameters = adapted(base, joined(trained, frozen), config)
             return _loss(model, config, parameters, batch, rng, frozen_modules)
 
         return jax.value_and_grad(loss, has_aux=True)(trained)

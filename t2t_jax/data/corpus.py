@@ -29,6 +29,7 @@ import hashlib
 import importlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -396,8 +397,16 @@ def check_files(corpora: Iterable[Corpus]) -> None:
 def distinct(corpora: list[Corpus]) -> list[Corpus]:
     """Returns the sets; raises UserError if two have the same name.
 
-    A set's name is also the name of its files of scores and translations.
+    A set's name is also the name of its files of scores and translations. Files of the
+    same name in other folders are called FOLDER-NAME.
     """
+    names = Counter(corpus.name for corpus in corpora if corpus.prefix)
+    corpora = [
+        dataclasses.replace(c, name=f"{c.prefix.absolute().parent.name}-{c.name}")
+        if c.prefix and names[c.name] > 1
+        else c
+        for c in corpora
+    ]
     corpus_of: dict[str, Corpus] = {}
     for corpus in corpora:
         if (namesake := corpus_of.setdefault(corpus.name, corpus)) is not corpus:

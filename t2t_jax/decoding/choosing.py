@@ -30,7 +30,7 @@ import numpy as np
 from t2t_jax.config import Config, TaskConfig
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.results import Hypothesis, Translation
-from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
+from t2t_jax.decoding.search_options import SHARED, SamplingOptions, SearchRequest
 from t2t_jax.decoding.searcher import Searcher
 from t2t_jax.io.errors import UserError
 from t2t_jax.parallel import processes
@@ -142,10 +142,8 @@ class Probability(Choice):
         Several texts are taken from all of the beam, which does not change the first
         ones. With stop="first" their number says when a search ends: it stays.
         """
-        options, nbest = (
-            searcher.config.decode.override(**request.search),
-            request.nbest,
-        )
+        options, nbest = searcher.config.decode, request.nbest
+        options = options.override(**request.search)
         if nbest > 1 and options.stop == "best":
             request = dataclasses.replace(request, nbest=max(nbest, options.beam))
         return [t.distinct(nbest) for t in searcher.search(lines, request)]
@@ -193,7 +191,7 @@ def sampled_candidates(
     options: SamplingOptions,
 ) -> list[Translation]:
     """Draws `request.samples` hypotheses of each line."""
-    refused = [name for name in request.search if name not in ("alpha", "penalty")]
+    refused = [name for name in request.search if name not in SHARED]
     if request.must:
         refused.append("must")
     if refused:

@@ -7,7 +7,7 @@ follow from their fields.
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from t2t_jax.config import SearchOptions
@@ -25,30 +25,30 @@ class SamplingOptions:
     """Options of sampling, each declared here, once: `search/sampling.py`."""
 
     temperature: float = field(
-        1.0, help="Sampling: below 1 favors more probable translations."
+        1.0,
+        above=0,
+        help="Sampling: below 1 favors more probable translations.",
+        hint="towards 0 it is greedy search, a beam of 1",
     )
     top_k: int = field(
-        0, help="Sampling: only the K most probable tokens; 0 means all."
+        0, low=0, help="Sampling: only the K most probable tokens; 0 means all."
     )
     top_p: float = field(
-        1.0, help="Sampling: only the most probable tokens, up to this probability."
+        1.0,
+        above=0,
+        high=1,
+        help="Sampling: only the most probable tokens, up to this probability.",
     )
     epsilon: float = field(
         0.0,
+        low=0,
+        below=1,
         help="Sampling: no tokens of a smaller probability, but for the most probable "
         "one.",
     )
     seed: int = field(
         0, low=0, below=1 << 32, help="Sampling: seed of the random numbers."
     )
-
-    def __post_init__(self):
-        from t2t_jax.search.sampling import check_sampling
-
-        try:
-            check_sampling(self.temperature, self.top_k, self.top_p, self.epsilon)
-        except ValueError as e:
-            raise UserError(str(e)) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +136,8 @@ class SearchRequest:
 
 
 DEFAULTS = SearchRequest()
+# Fields of `SearchOptions` that sampling has, too.
+SHARED = "alpha", "penalty", "no_repeat_ngram", "repetition_penalty"
 
 
 def option_names(kind: type) -> tuple[str, ...]:
@@ -193,32 +195,29 @@ def unchecked_beam_search(
     """Returns the beam search of options that fit together."""
     from t2t_jax.search.beam import BeamSearch
 
-    names = {*option_names(SearchOptions)} & {*option_names(BeamSearch)}
-    fields = {name: getattr(options, name) for name in names}
+    fields = _fields_of(BeamSearch, options, option_names(SearchOptions))
     return BeamSearch(nbest=nbest, **fields, **special_tokens)
 
 
 def sampling_algorithm(
     options: SamplingOptions,
-    penalty: SearchOptions,
+    search: SearchOptions,
     vocabulary: Vocabulary,
     samples: int = 1,
 ) -> "Sampling":
-    """Returns the sampling of these options."""
+    """Returns the sampling of these options; `search` has the `SHARED` ones."""
     from t2t_jax.search.sampling import Sampling
 
     if samples < 1:
         raise UserError(f"samples={samples}; want at least 1")
-    return Sampling(
-        samples=samples,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        epsilon=options.epsilon,
-        alpha=penalty.alpha,
-        penalty=penalty.penalty,
-        **_special_tokens(vocabulary),
-    )
+    fields = _fields_of(Sampling, options, option_names(SamplingOptions))
+    fields |= _fields_of(Sampling, search, SHARED) | _special_tokens(vocabulary)
+    return Sampling(samples=samples, **fields)
+
+
+def _fields_of(algorithm: type, options: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The options of these names that an algorithm has."""
+    return {n: getattr(options, n) for n in {*names} & {*option_names(algorithm)}}
 
 
 def _special_tokens(vocabulary: Vocabulary) -> dict[str, Any]:

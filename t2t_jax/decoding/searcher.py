@@ -38,6 +38,7 @@ from t2t_jax.decoding.results import Hypothesis, Score, Translation
 from t2t_jax.decoding.scoring import Pairs
 from t2t_jax.decoding.search_options import (
     DEFAULTS,
+    SHARED,
     SamplingOptions,
     SearchRequest,
     beam_search_algorithm,
@@ -327,6 +328,8 @@ class Searcher:
         samples: int = 1,
         alpha: float | None = None,
         penalty: str | None = None,
+        no_repeat_ngram: int | None = None,
+        repetition_penalty: float | None = None,
         extra_length: int | None = None,
         prefix: str | Sequence[str | None] | None = None,
         must_not: str | Sequence = (),
@@ -352,8 +355,9 @@ class Searcher:
           UserError: an option is out of its range.
         """
         options = SamplingOptions(**checked_options(SamplingOptions, sampling))
+        shared = alpha, penalty, no_repeat_ngram, repetition_penalty
         request = SearchRequest(
-            search={"alpha": alpha, "penalty": penalty},
+            search=dict(zip(SHARED, shared, strict=True)),
             prefix=prefix,
             must_not=must_not,
             samples=samples,
@@ -463,11 +467,11 @@ class Searcher:
         options = self.config.decode.override(**search)
         return self._search(beam_search_algorithm(options, self.vocabulary, nbest))
 
-    def sampling(self, samples: int, options: SamplingOptions, **score: Any) -> Search:
-        """A sampling with these models; `score` has `alpha` and `penalty`."""
-        scored = self.config.decode.override(**score)
+    def sampling(self, samples: int, options: SamplingOptions, **search: Any) -> Search:
+        """A sampling with these models; `search` has options of `SHARED`."""
+        shared = self.config.decode.override(**search)
         return self._search(
-            sampling_algorithm(options, scored, self.vocabulary, samples)
+            sampling_algorithm(options, shared, self.vocabulary, samples)
         )
 
     def _search(self, algorithm: Algorithm) -> Search:

@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from t2t_jax.search.rules import Rules, allowed
+from t2t_jax.sections import at_address
 
 Tree = TypeVar("Tree")
 # (cache, token_bn int32, position int32 scalar) -> (logits_bnv, cache)
@@ -67,6 +68,7 @@ class Algorithm:
       eos: token id that ends a hypothesis.
       pad: token id that fills the result after the end; never generated.
       never: other tokens that are never generated.
+      no_repeat_ngram, repetition_penalty: as in `extensions/search/repetition.py`.
     """
 
     alpha: float
@@ -75,6 +77,8 @@ class Algorithm:
     eos: int
     pad: int
     never: tuple[int, ...] = ()
+    no_repeat_ngram: int = 0  # 0 allows repetitions
+    repetition_penalty: float = 1.0
     divisor: Callable = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
@@ -149,6 +153,16 @@ class Algorithm:
     def result(self, state: Any, rules: Rules | None = None) -> Hypotheses:
         """Returns the hypotheses; undefined for sentences that have not stopped."""
         raise NotImplementedError
+
+    def unrepeated(self, logits_bnv: Array, *history: Any) -> Array:
+        """Returns the logits as the options against repetitions change them.
+
+        `history`: as for `extensions/search/repetition.py`.
+        """
+        if self.no_repeat_ngram == 0 and self.repetition_penalty == 1:
+            return logits_bnv
+        change = at_address("extensions.search.repetition.changed")
+        return change(self, logits_bnv, *history)
 
     def next_log_probs(
         self,

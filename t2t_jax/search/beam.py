@@ -190,6 +190,8 @@ class BeamSearch(Algorithm):
         logits_bmv, cache = step(cache, token_bm, position)
         check_logits(logits_bmv, token_bm.shape, self.bos, self.eos, self.pad)
         logits_bnv = logits_bmv.reshape(-1, self.width, logits_bmv.shape[2])
+        history = sentences.tokens_bnt, position, rules, sentences.state_bnc
+        logits_bnv = self.unrepeated(logits_bnv, *history)
         if self.groups == 1 and rules is None:
             log_prob_bn, place_bn = best_extensions(
                 logits_bnv, sentences.log_prob_bn, self.beam, self.banned

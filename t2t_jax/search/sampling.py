@@ -5,7 +5,6 @@ on its batch. Shape suffixes: as in `search/beam.py`.
 """
 
 import dataclasses
-import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,7 +44,7 @@ class Sampling(Algorithm):
 
     If the rules allow no token, the place has no hypothesis (see `Hypotheses`). Score
     and log_prob are of the model's complete distribution, not of the truncated one.
-    Arguments are not checked here (`check_sampling`).
+    `SamplingOptions` has the bounds of its arguments.
 
     Attributes:
       samples: hypotheses of each sentence.
@@ -99,8 +98,9 @@ class Sampling(Algorithm):
         inverse_t = inverse_penalties(max_length, self)
         logits_bnv, cache = step(state.cache, state.token_bn, position)
         check_logits(logits_bnv, state.token_bn.shape, self.bos, self.eos, self.pad)
+        history = drawn.tokens_bnt, position, rules, state.state_bnc
         next_bnv = self.next_log_probs(
-            logits_bnv,
+            self.unrepeated(logits_bnv, *history),
             drawn.log_prob_bn,
             state.state_bnc,
             position,
@@ -188,22 +188,3 @@ def _likely(
         # NaN compares False and stays, so that a broken model is not hidden.
         log_prob_bnv = jnp.where(p_bnv < least_bn1, -jnp.inf, log_prob_bnv)
     return log_prob_bnv
-
-
-def check_sampling(
-    temperature: float, top_k: int, top_p: float, epsilon: float = 0.0
-) -> None:
-    """Raises ValueError for options of sampling that are out of range."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(
-            f"temperature={temperature}; want a number above 0 (towards 0 it is greedy "
-            "search: use a beam of 1)"
-        )
-    if top_k < 0:
-        raise ValueError(f"top_k={top_k}; want at least 1, or 0 for all tokens")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p}; want above 0, and 1 for all tokens")
-    if not 0 <= epsilon < 1:
-        raise ValueError(
-            f"epsilon={epsilon}; want at least 0 (all tokens) and below 1, such as 0.02"
-        )

@@ -13,9 +13,8 @@ import jax
 import optax
 
 from t2t_jax.config import Config
-from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
-from t2t_jax.sections import field
+from t2t_jax.sections import at_address, field
 from t2t_jax.training.schedules import schedule
 
 
@@ -150,7 +149,7 @@ OPTIMIZERS = {
 
 
 # ----------------------------------------------------------------- groups of parameters
-# Parts that are frozen, and layers with lower rates. Both go by the names of the
+# Parts and layers that are frozen, or have lower rates. Both go by the names of the
 # parameters: a model is a dict of parts, such as `embedding` and `encoder`, and a stack
 # of layers is a part whose keys are the layers' numbers.
 
@@ -161,24 +160,16 @@ def in_part(key: str, part: str) -> bool:
 
 
 def split_frozen(parameters: Parameters, names: str) -> tuple[Parameters, Parameters]:
-    """Splits parameters into those that train and the frozen ones."""
-    parts = [part for part in map(str.strip, names.split(",")) if part]
-    for part in parts:
-        if not any(in_part(key, part) for key in parameters):
-            raise UserError(
-                f"config.train.freeze has {part!r}, which is not a part of the model"
-                + did_you_mean(part, parameters)
-            )
-    trained, frozen = {}, {}
-    for key, value in parameters.items():
-        keeps = any(in_part(key, part) for part in parts)
-        (frozen if keeps else trained)[key] = value
-    if not trained:
-        raise UserError(
-            f"config.train.freeze={names!r} freezes all parts of the model, so nothing "
-            "would be trained; leave one out"
-        )
-    return trained, frozen
+    """Splits parameters into trained and frozen ones; `joined` undoes it."""
+    if not names:
+        return parameters, {}
+    return at_address("extensions.training.freezing.split")(parameters, names)
+
+
+def joined(trained: Parameters, frozen: Parameters) -> Parameters:
+    """The parameters of the two halves that `split_frozen` returns."""
+    shared = {key: frozen[key] | trained[key] for key in frozen if key in trained}
+    return frozen | trained | shared
 
 
 def depths(parameters: Parameters) -> Parameters:

@@ -25,7 +25,7 @@ from t2t_jax.model.model import Model
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.sections import Table
 from t2t_jax.training.losses import Batch, Loss, loss_sums, real_tokens
-from t2t_jax.training.optimizers import optimizer, split_frozen
+from t2t_jax.training.optimizers import joined, optimizer, split_frozen
 from t2t_jax.training.schedules import schedule
 
 
@@ -145,7 +145,7 @@ def train_step(
     def mean_loss(trained, batch):
         # Only dicts of arrays cross `jit` and `grad`; modules are rebuilt inside.
         of_loss, base = split_base(frozen_parameters, config)
-        parameters = adapted(base, frozen | trained, config)
+        parameters = adapted(base, joined(trained, frozen), config)
         module = collected(nnx.merge(definition, parameters))
         frozen_modules = merged(frozen_models, of_loss)
         rngs = DropoutRng(rng, batch["row"])
@@ -163,7 +163,7 @@ def train_step(
         trained, ema, moments = old
         updates, moments = optimizer(config).update(gradients, moments, trained)
         trained = optax.apply_updates(trained, updates)
-        every = frozen | trained
+        every = joined(trained, frozen)
         ema = moving_average(ema, every, train.ema_decay, _updates_made(state))
         return trained, ema, moments
 
@@ -187,7 +187,7 @@ def train_step(
         "skipped_in_a_row": jnp.where(finite, 0, state.skipped_in_a_row + 1),
     }
     new = TrainState(
-        frozen | trained,
+        joined(trained, frozen),
         ema,
         moments,
         step=state.step + 1,

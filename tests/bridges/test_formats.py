@@ -19,7 +19,7 @@ from t2t_jax.tools.bridges import importing, weights
 from t2t_jax.tools.bridges.checks import agreement
 from t2t_jax.tools.bridges.exports import to_safetensors
 from t2t_jax.tools.bridges.families import fairseq, huggingface
-from t2t_jax.tools.bridges.formats import Request
+from t2t_jax.tools.bridges.formats import REPETITION, Request, repetition_fields
 from t2t_jax.tools.bridges.tensor_files import read_tensors, write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import own_files
 from t2t_jax.workdir import Workdir
@@ -250,12 +250,15 @@ def test_search_options_come_from_the_generation_config(tmp_path):
     assert (decode.beam, decode.alpha, decode.penalty) == (6, 0.5, "length")
     assert "decoder_layerdrop=0.1" in layerdrop
     assert "use_rope=true" in unknown
-    options = {"num_beams": 3, "early_stopping": True, "no_repeat_ngram_size": 3}
+    options = {"num_beams": 3, "early_stopping": True}
+    options |= {"no_repeat_ngram_size": 3, "repetition_penalty": 1.2}
     (tmp_path / "generation_config.json").write_text(json.dumps(options))
     imported = read(tmp_path)
     decode = imported.config.decode
     assert (decode.beam, decode.alpha, decode.stop) == (3, 1.0, "first")
-    assert "no_repeat_ngram_size=3" in " ".join(imported.notes)
+    assert (decode.no_repeat_ngram, decode.repetition_penalty) == (3, 1.2)
+    assert "log-probabilities" in " ".join(imported.notes)
+    assert repetition_fields(decode) == {k: options[k] for k in REPETITION.values()}
 
 
 def test_languages_are_those_of_the_user_then_of_the_model(tmp_path):

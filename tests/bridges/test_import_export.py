@@ -310,7 +310,7 @@ def test_an_import_can_be_trained_further(
     # Fewer steps have less warmup: the learning rate reaches its peak, and falls.
     assert (config.train.warmup, config.train.eval_every) == (100, 250)
     short = load_config(f"finetune:{tmp_path / 'run'}", train={"steps": 65}).train
-    assert (short.warmup, short.eval_every) == (7, 17)
+    assert (short.warmup, short.eval_every) == (7, 16)
 
     # Of several processes only the first reads it, so it may not wait for others.
     def wait(*arguments, **options):

@@ -1,6 +1,7 @@
 """Systems as a user names them, and the command as it runs and as it is mistyped."""
 
 import json
+import re
 import shutil
 import sys
 import types
@@ -9,7 +10,7 @@ from unittest import mock
 import pytest
 
 from t2t_jax.commands.flags import SEARCH
-from t2t_jax.config import Config, DataConfig
+from t2t_jax.config import Config, DataConfig, TrainConfig
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.metrics import measures
@@ -31,7 +32,7 @@ def run(text, monkeypatch, capsys):
     """Runs the command, but for its flags."""
 
     def run(*systems, **flags):
-        names = ("train", "direction", "comet", "html", "checkpoint", *SEARCH)
+        names = ("train", "direction", "comet", "new", "html", "checkpoint", *SEARCH)
         values = dict.fromkeys(names) | {"json": False, "runs": False}
         values |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**values))
@@ -127,6 +128,37 @@ def test_workdirs_reuse_what_is_scored_and_store_what_is_not(
     (comparison,) = run(workdir, f"{workdir}@last", json=True)
     assert [s["name"] for s in comparison["systems"]] == ["work", "work@last"]
     assert "scores/test.1.json" in contents(workdir)
+
+
+def test_what_a_fine_tuned_run_forgets_is_a_line(run, text, files, tmp_path):
+    """Sets of the same name in two folders are told apart, and so are their domains."""
+    for name, lines in (("old", 10), ("new", 8)):
+        (tmp_path / name).mkdir()
+        for file in (text / "test.en", text / "test.de", *files):
+            kept = file.read_text().splitlines(True)[:lines]
+            (tmp_path / name / file.name).write_text("".join(kept))
+    new, old = (str(tmp_path / name / "test") for name in ("new", "old"))
+    good, worse = (
+        f"{s}=" + ",".join(str(tmp_path / d / f"{s}.de") for d in ("new", "old"))
+        for s in ("good", "worse")
+    )
+    flags = {"test": f"{new},{old}", "direction": "en-de"}
+    *_, forgetting = run(good, worse, new=new, **flags).splitlines()
+    assert re.match(r"forgetting: -\d+\.\d\d BLEU \(-.* to .*, p = ", forgetting)
+    assert forgetting.endswith(" on old-test, by worse")
+    sets = run(good, worse, new=new, json=True, **flags)
+    assert [s["domain"] for s in sets] == ["new", "old"]
+    assert "domain" not in run(good, worse, **flags)  # nothing says which is new
+    with pytest.raises(UserError, match=r"--new=.* is none of the sets of --test"):
+        run(good, worse, new=f"{text}/dev", **flags)
+
+    # By default, the new one is the test set of a run that started from another.
+    data = DataConfig(dir=str(tmp_path), test="new/test")
+    tuned = Config(data=data, train=TrainConfig(init_from="start"))
+    rivals = [types.SimpleNamespace(config=c) for c in (tuned, Config(data=data))]
+    corpora = systems._tuned_to(rivals[0])
+    assert [corpus.spec for corpus in corpora] == [new]
+    assert systems._tuned_to(rivals[1]) == []
 
 
 # ------------------------------------------------------------------------------- COMET

@@ -52,6 +52,7 @@ def tokens(translations):
         {"prefix": "the cat"},
         {"beam": 2, "penalty": "none", "stop": "first"},
         {"alpha": 1.5, "extra_length": 3},
+        {"no_repeat_ngram": 2, "repetition_penalty": 1.3, "prefix": "the cat the"},
     ],
     ids=lambda options: next(iter(options), "default"),
 )
@@ -63,6 +64,10 @@ def test_searches_find_what_jax_finds(exported, options):
         assert (one.source, one.ended) == (other.source, other.ended)
         # JAX's probabilities are also of tokens that no search may generate.
         np.testing.assert_allclose(one.score, other.score, rtol=0.01)
+    if "no_repeat_ngram" in options:  # and scores are not those of the model alone
+        plain = exported.translate(LINES, warn=False, prefix=options["prefix"])
+        assert tokens(found) != tokens(plain)
+        return
     # And they are their own: of the tokens, the prefix's included.
     decode = exported.config.decode.override(
         alpha=options.get("alpha"), penalty=options.get("penalty")

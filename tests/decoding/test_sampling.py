@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies
 
+from t2t_jax.decoding.search_options import SamplingOptions
+from t2t_jax.io.errors import UserError
 from t2t_jax.search import sampling
+from t2t_jax.sections import checked_options
 from t2t_jax.tools.verify.references.search import (
     BOS,
     EOS,
@@ -235,6 +238,5 @@ def test_a_prefix_is_scored_by_the_whole_model_and_what_follows_is_drawn():
 
 def test_bad_arguments_are_refused():
     for name, value in (("top_k", -1), ("top_p", 0.0), ("epsilon", 1.0)):
-        options = {"temperature": 1, "top_k": 0, "top_p": 1} | {name: value}
-        with pytest.raises(ValueError, match=f"{name}={value}; want"):
-            sampling.check_sampling(**options)
+        with pytest.raises(UserError, match=f"{name}={value} is too (small|large); "):
+            checked_options(SamplingOptions, {name: value})

@@ -14,12 +14,14 @@ from hypothesis import strategies
 from jax.experimental.compilation_cache import compilation_cache
 from starlette.testclient import TestClient
 
+from t2t_jax.config import from_config_dict
 from t2t_jax.data.tokenizers.vocabulary import Vocabulary
 from t2t_jax.decoding.batch_decoding import STRIDE, Bucket, count_lines
 from t2t_jax.decoding.batches import Group
 from t2t_jax.decoding.constraints import Phrases
 from t2t_jax.decoding.search_options import SamplingOptions, SearchRequest
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.extensions.decoding.adapted import adapted
 from t2t_jax.io.errors import UserError
 from t2t_jax.tools.serve.app import application
 from t2t_jax.tools.serve.engine import (
@@ -452,6 +454,44 @@ def test_new_parameters_are_for_lines_that_come_later():
     assert third == [alone("a dog sleeps", SearchRequest(), translator(2))] * 20
     with pytest.raises(UserError, match="has changed"):
         engine.reload("en-de", translator(1, layers=2))
+
+
+def test_adapters_are_directions_that_share_their_base():
+    base = translator(1)
+    train = {"adapter": "lora", "options": {"lora_rank": 2, "lora_weights": "all"}}
+    train = from_config_dict({"train": train}).train
+    config = dataclasses.replace(base.config, train=train)
+    factors = train.variant("adapter").model(base.model, config).shapes
+
+    def changed(seed):
+        draw = np.random.default_rng(seed).standard_normal
+        arrays = jax.tree.map(lambda x: draw(x.shape, np.float32), factors)
+        return adapted(base, arrays, config)
+
+    models = {"en-de": base, "a": changed(1), "b": changed(2)}
+    engine = Engine(models, Limits((BEAM,), 32, phrases=0))
+    assert engine.directions["b"].source == "en"
+    assert engine._executables["a"] is engine._executables["b"]
+    assert engine._executables["a"] is not engine._executables["en-de"]
+    engine.warm_up()
+    engine.compile_rest()
+    lines, request = ["the cat sees", "a dog sleeps"], SearchRequest()
+
+    async def answers():
+        deadline = time.monotonic() + 60
+        limits = {"client": "c", "deadline": deadline}
+        rows = [
+            await engine.translate(name, lines, [request] * 2, **limits)
+            for name in models
+        ]
+        assert engine.compilations == 0
+        await engine.close()
+        return rows
+
+    rows = asyncio.run(answers())
+    for model, row in zip(models.values(), rows, strict=True):
+        assert row == [alone(line, request, model) for line in lines]
+    assert rows[0] != rows[1] != rows[2]
 
 
 def test_models_that_do_not_fit_are_refused(monkeypatch):

@@ -7,6 +7,9 @@ import openai
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
+from t2t_jax.io.errors import UserError
+from t2t_jax.tools.learn.command import corrections
+from t2t_jax.tools.serve.command import _suggestions
 from t2t_jax.tools.serve.interfaces import ENDPOINTS
 from t2t_jax.tools.serve.settings import Glossary
 from tests.serve.fake_engine import FakeEngine
@@ -387,3 +390,27 @@ def test_every_endpoint_is_tried_here():
     package = {"/v2/usage", "/v2/glossary-language-pairs", "/v1/models"}
     for endpoint in ENDPOINTS:
         assert endpoint.path in package or f'"{endpoint.path}"' in text, endpoint.path
+
+
+def test_suggestions_are_kept_for_learn(client, tmp_path):
+    file = tmp_path / "corrections.jsonl"
+    file.write_bytes(b'{"time": "half of a li')  # of a crash
+    better = {"q": "a cat", "s": "eine Katze", **PAIR}
+    without = client(FakeEngine())
+    assert not without.get("/frontend/settings").json()["suggestions"]
+    assert "--suggestions=FILE" in without.post("/suggest", json=better).json()["error"]
+    takes = client(FakeEngine(), suggestions=_suggestions(str(file)))
+    assert takes.get("/frontend/settings").json()["suggestions"]
+    assert takes.post("/suggest", data=better).json() == {"success": True}
+    assert takes.post("/suggest", json={**better, "s": " "}).status_code == 400
+    assert takes.post("/suggest", json={**better, "target": "fr"}).status_code == 400
+    named = {**better, "q": "a\nb", "direction": "en-de"}
+    assert takes.post("/suggest", json=named).json() == {"success": True}
+    first, _ = map(json.loads, file.read_text("utf-8").splitlines())
+    assert first["time"].startswith("20")
+    assert (first["direction"], first["checkpoints"]) == ("en-de", [[12]])
+    learned = [("a cat", "eine Katze"), ("a b", "eine Katze")]
+    assert corrections(file, "en", "de") == learned
+    assert corrections(file, "de", "en") == []
+    with pytest.raises(UserError, match="want a file on disk"):
+        _suggestions("gs://bucket/file")

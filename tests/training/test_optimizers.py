@@ -1,15 +1,20 @@
 """Laws of every optimizer in the table, against the library's own and on a mesh."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from t2t_jax.config import from_config_dict
 from t2t_jax.data.feeding import Position
 from t2t_jax.io.errors import UserError
-from t2t_jax.model.model import build
+from t2t_jax.model.layers import weight
+from t2t_jax.model.model import build, from_constructor
+from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel import processes
 from t2t_jax.parallel.batch_placement import place_batch
 from t2t_jax.training.checkpoint import Checkpoints, RunProgress
@@ -17,13 +22,23 @@ from t2t_jax.training.optimizers import (
     OPTIMIZERS,
     depths,
     is_decayed,
+    joined,
     optimizer,
     split_frozen,
 )
 from t2t_jax.training.schedules import schedule
+from t2t_jax.training.step import compile_steps
 from t2t_jax.workdir import Workdir
 from tests.small_run import assert_same
-from tests.training.small_model import batch_of, config_of, model_of, steps_of, trained
+from tests.training.small_model import (
+    WIDTH,
+    Bigrams,
+    batch_of,
+    config_of,
+    model_of,
+    steps_of,
+    trained,
+)
 from tests.training.test_step import host
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -185,6 +200,52 @@ def test_a_part_is_all_that_bears_its_name():
         split_frozen(shapes, "encodr")
     with pytest.raises(UserError, match="nothing would be trained"):
         split_frozen(model_of().shapes, "embedding,query,bias")
+    for name, message in {
+        "encoder:2": "encoder has 1 layers; want encoder, or encoder:1 to encoder:1",
+        "encoder:0": "'encoder:0'",
+        "encoder:x": "'encoder:x'",
+        "embedding:1": "embedding has 0 layers; want embedding$",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            split_frozen(shapes, name)
+
+
+class Layer(nnx.Module):
+    def __init__(self, rng):
+        self.inner = weight(rng, {"width": WIDTH}, {"hidden": WIDTH})
+
+
+class Stack(Bigrams):
+    def __init__(self, rng):
+        super().__init__(0.0, rng)
+        self.encoder = nnx.List([Layer(r) for r in jax.random.split(rng, 3)])
+
+    def outputs(self, batch, rng=None, trace=None):
+        x_btd = super().outputs(batch)
+        for layer in self.encoder:
+            x_btd = x_btd + jnp.tanh(x_btd @ layer.inner[...])
+        return x_btd
+
+
+def test_frozen_layers_keep_their_bits_and_the_others_train_as_without():
+    def one_step(freeze):
+        config, model = config_of(freeze=freeze, ema_decay=0.5), from_constructor(Stack)
+        steps = compile_steps(
+            model, config, meshes.make_mesh(config.mesh, jax.devices()[:1]), 1
+        )
+        start = host(state := steps.init()).parameters
+        return start, host(steps.train(state, batch_of())[0])
+
+    start, end = one_step("encoder:2, bias")
+    _, unfrozen = one_step("")
+    layers = start["encoder"] | {2: unfrozen.parameters["encoder"][2]}
+    expected = unfrozen.parameters | {"encoder": layers, "bias": start["bias"]}
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-6)
+    jax.tree.map(close, end.parameters, expected)
+    assert_same(end.parameters["encoder"][1], start["encoder"][1])
+    assert_same(end.ema["encoder"][0], start["encoder"][0])
+    assert {*end.optimizer[0].mu["encoder"]} == {2}
+    assert_same(joined(*split_frozen(start, "encoder:1")), start)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])

@@ -8,10 +8,13 @@ import jax
 import numpy as np
 from etils import epath
 
+from t2t_jax.config import Config
 from t2t_jax.decoding.batches import replicate
 from t2t_jax.decoding.results import Translation
 from t2t_jax.extensions.training.adapters import check_base
+from t2t_jax.extensions.training.current_adapter import current
 from t2t_jax.io.errors import UserError, did_you_mean
+from t2t_jax.model.layers import Parameters
 from t2t_jax.parallel import processes
 from t2t_jax.training.averaging import average_checkpoints, choose_checkpoints
 from t2t_jax.workdir import Workdir
@@ -26,6 +29,8 @@ def attach(
     checkpoint: str | int | None = None,
 ) -> "Translator":
     """A translator of the base's arrays and an adapter's: `Translator.with_adapter`."""
+    if not isinstance(place, Workdir):
+        place = current(place) or place  # of a folder of `learn`
     workdir, (member, *others) = Workdir.open(place), base.members
     config, vocabulary = workdir.config_and_vocabulary()
     adapter = config.train.variant("adapter")
@@ -52,15 +57,27 @@ def attach(
     steps, trained = processes.arrays_from_first("the adapter", read, shapes)
     if vocabulary.model != base.vocabulary.model:
         raise UserError(f"{workdir} and its base have different tokenizers")
+    return adapted(base, trained, config, steps)
+
+
+def adapted(
+    base: "Translator", trained: Parameters, config: Config, steps: Sequence[int] = ()
+) -> "Translator":
+    """A translator of the base's arrays and those that an adapter has trained.
+
+    Args:
+      config: that of the adapter.
+    """
+    (member,), adapter = base.members, config.train.variant("adapter")
     trained = replicate(trained, [*member.mesh.devices.flat])
     parameters, searched = (
         adapter.applied(arrays, trained, config)
         for arrays in (member.parameters, base.search_parameters[0])
     )
     translator = copy.copy(base)
-    changed = member._replace(parameters=parameters, steps=tuple(steps))
-    translator.members = (changed,)
-    translator.__dict__["search_parameters"] = (searched,)
+    member = member._replace(parameters=parameters, steps=tuple(steps))
+    translator.members = (member,)
+    translator.__dict__["search_parameters"] = (searched,)  # cached: not made anew
     return translator
 
 

@@ -211,6 +211,8 @@ class ExportedTranslator(Translator):
                 num_hypotheses=search.options.beam,
                 patience=PATIENCE[search.options.stop],
                 length_penalty=_exponent(search.options),
+                no_repeat_ngram_size=search.options.no_repeat_ngram,
+                repetition_penalty=search.options.repetition_penalty,
                 max_input_length=0,
                 max_decoding_length=max(limits),
                 min_decoding_length=0,

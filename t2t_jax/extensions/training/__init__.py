@@ -1,1 +1,1 @@
-"""What a training loop of one's own, or an analysis of gradients, is made of."""
+"""What a training loop of one's own is made of; frozen layers; adapters."""

@@ -103,7 +103,7 @@ class Lora:
     lora_alpha: float = field(16.0, above=0)
     # The weights that change, by their names or those of what they are in, separated by
     # commas: "query", "decoder.cross", "encoder.0.ff", or "all".
-    lora_weights: str = field("query,value")
+    lora_weights: str = field("all")
 
 
 def lora_model(model: Model, config: Config) -> Model:

@@ -28,7 +28,7 @@ from t2t_jax.tasks.table import task_of
 from t2t_jax.text.words import visible
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports.card import translates, write_json
-from t2t_jax.tools.bridges.formats import ExportFormat, find_format
+from t2t_jax.tools.bridges.formats import NO_CHANGE, ExportFormat, find_format
 from t2t_jax.tools.bridges.table import EXPORTS
 
 AGREEMENT = "agreement.json"
@@ -200,7 +200,7 @@ def _check(
     # format that fixes the search or what can be checked says so in its job.
     decode = translator.config.decode
     alpha = 0.0 if decode.penalty == "none" else decode.alpha
-    search = {"alpha": alpha, "penalty": "length", "stop": "best"}
+    search = {"alpha": alpha, "penalty": "length", "stop": "best", **NO_CHANGE}
     search |= job.pop("search", {})
     checks = job.pop("checks", form.checks)
     translator = agreement.float32(translator).with_options(**search)

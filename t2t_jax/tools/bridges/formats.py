@@ -140,6 +140,22 @@ def languages(
     return pair[0], pair[1]
 
 
+# Options of the search against repetitions -> their names in Hugging Face and
+# CTranslate2. Hugging Face changes log-probabilities in a beam, and not logits, so
+# models are compared without: `NO_CHANGE`.
+REPETITION = {
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "repetition_penalty": "repetition_penalty",
+}
+NO_CHANGE = {name: getattr(DecodeConfig, name) for name in REPETITION}
+
+
+def repetition_fields(decode: DecodeConfig) -> dict[str, Any]:
+    """Returns the options against repetitions that have an effect, by their names."""
+    values = {name: getattr(decode, name) for name in REPETITION}
+    return {REPETITION[n]: x for n, x in values.items() if x != NO_CHANGE[n]}
+
+
 def imported_config(
     request: Request,
     name: str,

@@ -21,6 +21,7 @@ from t2t_jax.io.messages import say, waiting
 from t2t_jax.model.model import build
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.formats import (
+    NO_CHANGE,
     Imported,
     ImportFormat,
     Request,
@@ -138,7 +139,7 @@ def compare(
             "import again"
         )
     translator = agreement.float32(translator).with_options(
-        extra_length=agreement.LONGEST, alpha=0.0
+        extra_length=agreement.LONGEST, alpha=0.0, **NO_CHANGE
     )
     job = {"model": str(request.path.absolute()), **imported.peer}
     sources, _ = agreement.random_pairs(translator)

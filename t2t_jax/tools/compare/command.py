@@ -52,6 +52,12 @@ def define_flags():
         "package comet.",
     )
     flags.DEFINE_string(
+        "new",
+        None,
+        "The sets of --test that are of the domain on which a run was fine-tuned; by "
+        "default those that its config tests. The others show what it has forgotten.",
+    )
+    flags.DEFINE_string(
         "html", None, "Page to write. An earlier file of this name is kept."
     )
     flags.DEFINE_bool(
@@ -83,6 +89,7 @@ def main(argv):
         train=args.train,
         checkpoint=args.checkpoint,
         comet=args.comet,
+        new=args.new,
         **search_flags(args),
     )
     if args.json:

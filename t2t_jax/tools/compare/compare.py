@@ -36,7 +36,7 @@ def compare_texts(
       comet: adds its scores.
 
     Returns:
-      What JSON can hold: `name`, `direction`, `languages`, `lines` (their number),
+      What JSON can hold: `name`, `domain`, `direction`, `languages`, `lines` (number),
       `training` (pairs counted, or why there are none), `systems` (`name`, `origin`),
       `totals` (`compare_totals`), `length_ratio` (words by those of the references, for
       each system), `aspects` (`compare_buckets`), `signs` (`compare_signs`), `changes`
@@ -71,6 +71,7 @@ def compare_texts(
     words = max(1, sum(map(len, texts.reference_words)))
     return {
         "name": texts.name,
+        "domain": texts.domain,
         "direction": f"{texts.source}-{texts.target}",
         "languages": [texts.source, texts.target],
         "lines": len(texts.references),

@@ -8,7 +8,7 @@ from typing import Any
 from t2t_jax.io.messages import waiting
 from t2t_jax.io.output_files import write_file
 from t2t_jax.tools.compare.compare import compare_texts
-from t2t_jax.tools.compare.summary import comparison_page, summary
+from t2t_jax.tools.compare.summary import comparison_page, overview, summary
 from t2t_jax.tools.compare.systems import parse_systems, read_systems
 from t2t_jax.tools.pages.page import frame
 
@@ -25,7 +25,10 @@ class Comparison:
     sets: tuple[dict[str, Any], ...]
 
     def __str__(self) -> str:
-        return "\n\n".join("\n".join(summary(of_set)) for of_set in self.sets)
+        parts = [*map(summary, self.sets)]
+        if len(self.sets) > 1:
+            parts.append(overview(self.sets))
+        return "\n\n".join(map("\n".join, parts))
 
     def __repr__(self) -> str:
         names = ", ".join(system["name"] for system in self.sets[0]["systems"])
@@ -51,6 +54,7 @@ def compare(
     train: str | None = None,
     checkpoint: str | None = None,
     comet: str | None = None,
+    new: str | None = None,
     **search: Any,
 ) -> Comparison:
     """Compares systems on test sets: which is better, and where.
@@ -64,6 +68,8 @@ def compare(
       train: the training text, by default that of the first workdir.
       checkpoint: of workdirs, as `Translator.load` takes it.
       comet: a COMET model, a .ckpt file on this disk, to score with it, too.
+      new: the sets of `test` that are of the new domain, on which a run was fine-tuned;
+        by default those that its config tests. The others tell what it forgets.
       search: options of workdirs' search, such as `beam=8`.
 
     Raises:
@@ -78,7 +84,7 @@ def compare(
         scorer = Comet(comet)  # mistakes are reported before translating
     compared = []
     for texts, translated in read_systems(
-        places, test, direction, train, checkpoint, search
+        places, test, direction, train, checkpoint, search, new
     ):
         with waiting(f"comparing the translations of {texts.name}"):
             compared.append(compare_texts(texts, translated, scorer))

@@ -15,7 +15,7 @@ def summary(comparison: dict) -> list[str]:
     """Formats a comparison as lines of text: tables, and a few lines side by side."""
     names = [system["name"] for system in comparison["systems"]]
     heading = (
-        f"{comparison['name']}, {comparison['direction']}, {comparison['lines']:,} "
+        f"{_name(comparison)}, {comparison['direction']}, {comparison['lines']:,} "
         f"lines; compared with {names[0]}"
     )
     lines = [heading, "", *_scores(comparison, names), ""]
@@ -44,12 +44,49 @@ def _scores(comparison: dict, names: Sequence[str]) -> Iterator[str]:
         for total in totals:
             delta, digits = total["differences"][s], total["digits"]
             row = [name if total is totals[0] else "", total["title"]]
-            # z: no -0.00
-            row.append(f"{delta['difference']:+z.{digits}f}")
-            row.append(f"{delta['low']:+z.{digits}f} to {delta['high']:+z.{digits}f}")
+            row += _difference(delta, digits)
             row += [f"p = {delta[test]:.3f}" for test in TESTS]
             rows.append([*row, MARKS[delta["verdict"]]])
     yield from text_table(rows, TEXT)
+
+
+def _difference(delta: dict, digits: int) -> list[str]:
+    """A difference and its interval; z: no -0.00."""
+    values = [f"{delta[name]:+z.{digits}f}" for name in ("difference", "low", "high")]
+    return [values[0], " to ".join(values[1:])]
+
+
+def _name(comparison: dict) -> str:
+    domain = comparison["domain"]
+    return comparison["name"] + (f" ({domain} domain)" if domain else "")
+
+
+def overview(comparisons: Sequence[dict]) -> list[str]:
+    """Formats all test sets as one table, and what systems lose in the old domain."""
+    baseline, *names = (system["name"] for system in comparisons[0]["systems"])
+    rows = [["all sets", "", "", baseline, "", "difference", "95% interval", "", ""]]
+    forgotten = []
+    for s, name in enumerate(names, 1):
+        for comparison in comparisons:
+            for total in comparison["totals"]:
+                digits, delta = total["digits"], total["differences"][s - 1]
+                scores = [
+                    f"{result['score']:.{digits}f} ± "
+                    f"{result['interval']['half_width']:.{digits}f}"
+                    for result in (total["systems"][0], total["systems"][s])
+                ]
+                difference = _difference(delta, digits)
+                p = f"p = {max(delta[test] for test in TESTS):.3f}"
+                first = total is comparison["totals"][0]
+                row = [name, _name(comparison)] if first else ["", ""]
+                row += [total["title"], *scores, *difference, p]
+                rows.append([*row, MARKS[delta["verdict"]]])
+                if first and comparison["domain"] == "old":
+                    forgotten.append(
+                        f"forgetting: {difference[0]} {total['title']} "
+                        f"({difference[1]}, {p}) on {comparison['name']}, by {name}"
+                    )
+    return text_table(rows, (0, 1, 2)) + [""] * bool(forgotten) + forgotten
 
 
 def _signs(signs: dict, names: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from t2t_jax.data.corpus import (
     Corpus,
     Pair,
+    check_files,
     distinct,
     open_corpora,
     open_specs,
@@ -125,6 +126,7 @@ def read_systems(
     train: str | None = None,
     checkpoint: str | None = None,
     search: dict | None = None,
+    new: str | None = None,
 ) -> list[tuple[Texts, list[System]]]:
     """Reads, or makes, each system's translations of each test set.
 
@@ -136,6 +138,7 @@ def read_systems(
       train: places of the training text; by default that of the first workdir.
       checkpoint: of workdirs that name none themselves.
       search: options of the search, such as `beam`.
+      new: sets of the new domain; by default the test sets of fine-tuned runs.
 
     Returns:
       For each test set the texts, and its translations by each system, in order.
@@ -143,6 +146,11 @@ def read_systems(
     loaded = [place.load(checkpoint, search or {}) for place in places]
     translators = [translator for translator in loaded if translator is not None]
     corpora = _corpora(translators, tests, direction)
+    if new is not None:
+        new_sets = _corpora(translators, new, direction)
+    else:
+        new_sets = [c for rival in loaded[1:] if rival for c in _tuned_to(rival)]
+    domains = _domains(corpora, new_sets, new)
     lines = [_lines(translators, corpus) for corpus in corpora]
     files = [
         _read_files(place, corpora, lines) if place.files else None for place in places
@@ -158,7 +166,8 @@ def read_systems(
         ]
         languages = corpus.source, corpus.target
         sides = zip(*lines[n], strict=True)
-        texts = Texts(corpus.name, *languages, *sides, *count(*languages))
+        known = *count(*languages), domains[n]
+        texts = Texts(corpus.name, *languages, *sides, *known)
         compared.append((texts, systems))
     return compared
 
@@ -194,6 +203,32 @@ def _open(translator: "Translator", tests: str) -> list[Corpus]:
                 "set of translations, which are scored by BLEU"
             )
     return corpora
+
+
+def _tuned_to(translator: "Translator") -> list[Corpus]:
+    """The test sets of a run that started from another one's parameters, if here."""
+    config = translator.config
+    if not config.train.init_from:
+        return []
+    try:
+        sets = open_specs(config.data.test, task_of(config).open, config.data.dir)
+        check_files(sets)
+    except UserError:
+        return []
+    return [corpus for corpus in sets if corpus.is_here()]
+
+
+def _domains(
+    corpora: Sequence[Corpus], new_sets: Sequence[Corpus], new: str | None
+) -> list[str]:
+    """For each set "new" or "old", by its text; all "" if none of them is new."""
+    texts = {corpus.fingerprint() for corpus in new_sets}
+    is_new = [corpus.fingerprint() in texts for corpus in corpora] if texts else []
+    if any(is_new):
+        return ["new" if new_ else "old" for new_ in is_new]
+    if new is not None:
+        raise UserError(f"--new={new} is none of the sets of --test; want one of them")
+    return [""] * len(corpora)
 
 
 def _distinct_sets(corpora: list[Corpus], tests: str) -> list[Corpus]:

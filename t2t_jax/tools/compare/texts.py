@@ -56,6 +56,7 @@ class Texts:
       sources, references: its lines.
       training: counts of the training text; None if there is none.
       no_training: the reason, if there is none.
+      domain: "new", the one that a run was fine-tuned to; "old"; "" if nothing says.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Texts:
     references: Sequence[str]
     training: Training | None = None
     no_training: str = "no training text is given; want --train=PREFIX"
+    domain: str = ""
 
     @cached_property
     def source_words(self) -> list[Words]:

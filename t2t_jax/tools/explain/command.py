@@ -148,6 +148,10 @@ def _explain(
     if (groups := translator.config.decode.groups) > 1:
         say(f"{place} has a beam of {groups} groups; the page shows the plain beam")
         translator = translator.with_options(groups=1)
+    options = {"no_repeat_ngram": 0, "repetition_penalty": 1.0}
+    if any(getattr(translator.config.decode, n) != x for n, x in options.items()):
+        say(f"{place} avoids repetitions; the page shows a search that allows them")
+        translator = translator.with_options(**options)
     explanation = explain(
         translator,
         lines,

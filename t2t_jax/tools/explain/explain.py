@@ -66,7 +66,7 @@ def explain(
 
     Raises:
       UserError: an option is out of its range, a line has no visible character, or the
-        config's beam has several groups.
+        beam has several groups or avoids repetitions.
     """
     lines, targets = _lines_and_targets(lines, target)
     translator = translator.with_extra_length(search.get("extra_length"))
@@ -75,6 +75,11 @@ def explain(
         raise UserError(
             f"config.decode.groups={options.groups}, but an explanation shows the tree "
             "of one plain beam; explain translator.with_options(groups=1)"
+        )
+    if options.no_repeat_ngram or options.repetition_penalty != 1:
+        raise UserError(
+            "an explanation is of the model's own probabilities; explain with "
+            "no_repeat_ngram=0 and repetition_penalty=1, which do not change them"
         )
     beam_search = translator.beam_search(nbest, **search)
     request = SearchRequest(prefix=prefix, must=must, must_not=must_not, warn=warn)

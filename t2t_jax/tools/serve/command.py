@@ -34,7 +34,8 @@ from t2t_jax.commands.flags import (
 from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions
 from t2t_jax.io.errors import UserError, first_line
-from t2t_jax.io.locations import split_names
+from t2t_jax.io.growing import DiskFile, open_log
+from t2t_jax.io.locations import is_local, locate, split_names
 from t2t_jax.io.messages import say
 from t2t_jax.sections import at_address, checked_options
 from t2t_jax.tools.serve.settings import Glossary, Settings, read_keys
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 UNREAD = 30_000  # milliseconds until a connection whose client does not read is closed
 PACKAGES = "starlette", "uvicorn", "python_multipart", "prometheus_client"
 BEAMS, WIDEST = 8, 128  # beams to compile, and hypotheses of one, at most
+# Options of the search that are those of all requests.
+ALL_LINES = "extra_length", "no_repeat_ngram", "repetition_penalty"
 EXTRA = 1 << 12  # the longest --extra_length: searches and scores have such rows
 
 
@@ -72,7 +75,7 @@ def define_flags():
     integer("phrases", 4, "Phrases of a line that may be asked for.", 0, 64)
     samples = "Samples of a line that may be asked for; 0: none."
     integer("samples", 0, samples, 0, 1024)
-    define_search_flags([name for name in SEARCH if name != "extra_length"])
+    define_search_flags([name for name in SEARCH if name not in ALL_LINES])
     define_search_flags(["seed"], SamplingOptions)
     queue = "Lines that wait, at most; others get status 429."
     integer("queue", 20_000, queue, 1, 10**7)
@@ -100,6 +103,7 @@ def define_flags():
     flags.DEFINE_float("good_chrf", Settings.good_chrf, good, 0, 100)
     divided = "Clients' texts are searched sentence by sentence, or line by line."
     flags.DEFINE_enum("split", Settings.split, ["sentences", "none"], divided)
+    string("suggestions", None, "File to append users' corrections to, for `learn`.")
     hosts = "Names that the server is called by; *: any."
     flags.DEFINE_list("allowed_hosts", [], hosts)
     string("cors", "", "Origin whose pages may use the server; *: any. Default: none.")
@@ -144,6 +148,7 @@ def main(_):
         min_served=args.min_served,
         good_chrf=args.good_chrf,
         split=args.split if divided else "",
+        suggestions=_suggestions(args.suggestions),
     )
     listener = listen(args.host, args.port)
     hangups: list[int] = []  # to reload; it waits until there is something
@@ -178,8 +183,9 @@ def main(_):
         if engine == "auto":  # chosen once, for reloads too
             engines[name] = translator.engine
         say(f"{name}: {translator!r}")
-        longer = search.get("extra_length")
-        return translator if longer is None else translator.with_extra_length(longer)
+        changed = {name: x for name, x in search.items() if name != "extra_length"}
+        longer = translator.with_extra_length(search.get("extra_length"))
+        return longer.with_options(**changed) if changed else longer
 
     def reload() -> None:
         for name in (*models, *adapters):
@@ -279,6 +285,18 @@ def _adapters(args: flags.FlagValues, models: dict) -> dict[str, tuple[str, str]
         direction = _direction(f"--adapter={value}", direction, models)
         adapters[name] = direction, place
     return adapters
+
+
+def _suggestions(name: str | None) -> DiskFile | None:
+    """Opens the file of corrections, before anything is loaded."""
+    if not name:
+        return None
+    if not is_local(name):
+        raise UserError(f"--suggestions={name}: want a file on disk, which can grow")
+    try:  # half a line, of a crash, is cut off
+        return open_log(locate(name), lambda line: line, b'{"time"')[1]
+    except OSError as e:
+        raise UserError(f"--suggestions={name}: {e.strerror}") from None
 
 
 def _beams(text: str) -> tuple[int, ...]:

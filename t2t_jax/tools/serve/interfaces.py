@@ -92,6 +92,35 @@ async def detect(call: Call) -> list[dict]:
     return [_detected(identify(guess.code).tag, guess.confidence)]
 
 
+async def suggest(call: Call) -> dict:
+    service, f = call.service, call.fields
+    if (file := service.settings.suggestions) is None:
+        message = "this server takes no suggestions (--suggestions=FILE)"
+        raise Refusal(403, "no_suggestions", message)
+    if not (f["q"].strip() and f["s"].strip()):
+        raise bad("q or s is empty; want a text and its better translation")
+    source = None if f["source"].lower() == "auto" else f["source"]
+    [direction, *_] = service.fitting(source, f["target"])
+    if name := f["direction"]:
+        direction = service.choose("", DirectionQuery(None, None, name)).direction
+    record = await service.provenance(direction, None)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    line = {
+        **{"time": now, "source": f["q"], "target": f["s"]},
+        **{"source_language": direction.source, "target_language": direction.target},
+        "direction": direction.name,
+        "checkpoints": record["checkpoints"],
+        "parameters_sha256": record.get("parameters_sha256"),
+    }
+    try:
+        file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+    except OSError as e:
+        message = f"the suggestion is not stored: {e.strerror}"
+        raise Refusal(503, "not_stored", message) from None
+    return {"success": True}
+
+
 async def languages(call: Call) -> list[dict]:
     targets: dict[str, dict] = {}  # of each language, in order
     for source, target in _served(call):
@@ -112,7 +141,7 @@ async def frontend_settings(call: Call) -> dict:
         "charLimit": settings.characters,
         "frontendTimeout": 500,
         "language": {n: {"code": c, "name": _name(c)} for n, c in pair.items()},
-        "suggestions": False,
+        "suggestions": settings.suggestions is not None,
         "filesTranslation": False,
         "supportedFilesFormat": [],
     }
@@ -311,6 +340,7 @@ async def omegat(call: Call) -> dict:
 BOTH = GET + POST
 PAIR, LANGS = "source=auto target!", "source_lang=auto target_lang!"
 LIBRE = f"q:texts! {PAIR} format alternatives:count=0"
+SUGGEST = "q! s! source=auto target! direction"
 DEEPL = "text:texts! source_lang target_lang! glossary_id formality tag_handling "
 DEEPL += "ignore_tags:names split_sentences:word=1 splitting_tags non_splitting_tags"
 BILLED = "show_billed_characters:flag=false"
@@ -321,6 +351,7 @@ _LIBRE, _DEEPL, _CHAT = "LibreTranslate", "DeepL", "Chat completions"
 _IMME, _KISS = "Immersive Translate", "Kiss Translator"
 ENDPOINTS = (
     Endpoint("/translate", BOTH, _LIBRE, libretranslate, _message, LIBRE),
+    Endpoint("/suggest", POST, _LIBRE, suggest, _message, SUGGEST),
     # Clients ask for languages and settings before they have a key.
     Endpoint("/languages", GET, _LIBRE, languages, _message, "", True),
     Endpoint("/detect", POST, _LIBRE, detect, _message, "q:texts!"),

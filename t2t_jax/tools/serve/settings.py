@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from t2t_jax.data.corpus import Pair
 from t2t_jax.extensions.text.terms import Terms
 from t2t_jax.io.errors import UserError
+from t2t_jax.io.growing import DiskFile
 from t2t_jax.io.locations import read_flag_file
 
 
@@ -33,6 +34,8 @@ class Settings:
       split: how texts of clients' interfaces are divided, unless a request says so:
         as `PreservingOptions.split`.
       good_chrf: a translation with at least this sentence chrF is good.
+      suggestions: the file that users' corrections are appended to; None: none are
+        taken.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +51,7 @@ class Settings:
     min_served: float = 0.1
     good_chrf: float = 50.0
     split: str = "sentences"
+    suggestions: DiskFile | None = None
 
     def knows(self, digest: bytes) -> bool:
         """True if this is the digest of a key; takes the same time for all keys."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from t2t_jax.config import Config, DecodeConfig
+from t2t_jax.config import Config, DecodeConfig, SearchOptions
 from t2t_jax.data.corpus import Corpus, Pair, open_specs
 from t2t_jax.data.feeding import Position, feed
 from t2t_jax.data.pairs import Pairs
@@ -501,7 +501,11 @@ def _recorded(workdir: Workdir, stored: dict) -> Translator | None:
     if translator.members[0].parameters_sha256() != stored["parameters_sha256"]:
         return None
     fields = {field.name for field in dataclasses.fields(DecodeConfig)}
-    search = {k: v for k, v in stored["decode"].items() if k in fields}
+    # Options at their default are not recorded.
+    search = {
+        option.name: option.default for option in dataclasses.fields(SearchOptions)
+    }
+    search |= {k: v for k, v in stored["decode"].items() if k in fields}
     translator = translator.with_options(**search)
     if translator.decode_options() != stored["decode"]:
         raise Unavailable(

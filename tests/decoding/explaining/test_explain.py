@@ -140,6 +140,7 @@ def test_mistakes_are_named():
         (translator(), {"lines": ("a", "b"), "target": "c"}, "2 lines and 1 targets"),
         (translator(kind="encoder_only"), {"lines": "a"}, "generates no text"),
         (two_groups, {"lines": "a"}, "groups=2.*explain"),
+        (translator(), {"lines": "a", "no_repeat_ngram": 2}, "no_repeat_ngram=0"),
     ):
         with pytest.raises(UserError, match=message):
             explain(model, **options)

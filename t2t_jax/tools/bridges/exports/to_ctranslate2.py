@@ -28,7 +28,7 @@ from t2t_jax.model.positions import Learned, Relative, Rotary, Sinusoid, sinusoi
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.exports.card import card, direction, write_files
-from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
+from t2t_jax.tools.bridges.formats import ExportFormat, check_choices, repetition_fields
 from t2t_jax.tools.bridges.vocabularies.written import sentencepiece_files
 from t2t_jax.tools.bridges.weights import SAME, LayerNames, TableNames, TensorRule
 from t2t_jax.workdir import EXPORTED, Workdir
@@ -313,6 +313,7 @@ def readme(
         "max_input_length": peer["max_input_length"],
         "max_decoding_length": f"max(map(len, sources)) + {decode.extra_length + 1}",
         "min_decoding_length": 0,
+        **repetition_fields(decode),
     }
     if peer["target_prefix"]:
         prefix = json.dumps([peer["target_prefix"]], ensure_ascii=False)

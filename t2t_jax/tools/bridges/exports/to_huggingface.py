@@ -34,7 +34,7 @@ from t2t_jax.tools.bridges.families.huggingface import (
     SIZES,
     weight_rules,
 )
-from t2t_jax.tools.bridges.formats import ExportFormat, check_choices
+from t2t_jax.tools.bridges.formats import ExportFormat, check_choices, repetition_fields
 from t2t_jax.tools.bridges.tensor_files import write_safetensors
 from t2t_jax.tools.bridges.vocabularies.written import huggingface_files
 from t2t_jax.tools.bridges.weights import sines_first
@@ -174,6 +174,7 @@ def generation_fields(translator: Translator) -> dict[str, Any]:
         "early_stopping": decode.stop == "first",
         "max_length": longest_translation(translator),
     }
+    fields |= repetition_fields(decode)
     if target_prefix := vocabulary.encode([""])[0]:  # the token of the target language
         fields["forced_bos_token_id"] = target_prefix[0]
     return fields
@@ -273,6 +274,11 @@ def _differences(translator: Translator, generation: Mapping[str, Any]) -> list[
             "Beam search divides a log-probability by length^"
             f"{generation['length_penalty']}, which is close to t2t_jax's ((5 + "
             f"length) / 6)^{config.decode.alpha}, up to a factor. Some outputs differ."
+        )
+    if config.decode.repetition_penalty != 1 and config.decode.beam > 1:
+        differences.append(
+            "In beam search, `repetition_penalty` changes log-probabilities; in "
+            "t2t_jax, logits. Some outputs differ."
         )
     if not translates(translator):
         differences.append(

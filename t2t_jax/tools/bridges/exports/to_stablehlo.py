@@ -38,7 +38,7 @@ from t2t_jax.search.rules import Rules
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks.agreement import float32
 from t2t_jax.tools.bridges.exports.card import origin, write_own
-from t2t_jax.tools.bridges.formats import ExportFormat
+from t2t_jax.tools.bridges.formats import REPETITION, ExportFormat
 
 FORMAT, VERSION = "t2t_jax-stablehlo", 1
 ABOUT, PARAMETERS = "export.json", "parameters.npz"
@@ -83,9 +83,8 @@ def _has_text(vocabulary: Vocabulary) -> bool:
 
 
 def _search_options(decode: DecodeConfig) -> dict[str, Any]:
-    return {
-        name: getattr(decode, name) for name in ("beam", "alpha", "penalty", "stop")
-    }
+    names = "beam", "alpha", "penalty", "stop", *REPETITION
+    return {name: getattr(decode, name) for name in names}
 
 
 def _write_programs(translator: Translator, folder: Path) -> list[dict[str, Any]]:

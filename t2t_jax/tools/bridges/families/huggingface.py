@@ -21,6 +21,8 @@ from t2t_jax.model.positions import Sinusoid
 from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.formats import (
+    NO_CHANGE,
+    REPETITION,
     TENSOR2TENSOR,
     Imported,
     ImportFormat,
@@ -124,14 +126,16 @@ _INERT = (
     "bos_token_id", "decoder_start_token_id", "bad_words_ids", "renormalize_logits",
     "force_bos_token_to_be_generated", "forced_eos_token_id",
 )  # fmt: skip
-_SEARCH = ("num_beams", "length_penalty", "early_stopping", "max_length")
+_SEARCH = (
+    "num_beams", "length_penalty", "early_stopping", "max_length",
+    *REPETITION.values(),
+)  # fmt: skip
 # Options of generation, and the value that stands for none.
 _NEUTRAL = {
     "temperature": 1.0,
     "top_k": 50,
     "top_p": 1.0,
     "typical_p": 1.0,
-    "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "num_beam_groups": 1,
     "num_return_sequences": 1,
@@ -147,13 +151,19 @@ def search_fields(options: Fields) -> dict[str, Any]:
         raise options.error("length_penalty", "a number of at least 0")
     stops = {True: "first", False: "best", "never": "best"}
     stop = options.choice("early_stopping", stops, False)
-    return {"beam": beam, "alpha": float(alpha), "penalty": "length", "stop": stop}
+    search = {"beam": beam, "alpha": float(alpha), "penalty": "length", "stop": stop}
+    return search | {n: options.get(x, NO_CHANGE[n]) for n, x in REPETITION.items()}
 
 
 def notes(folder: Folder) -> list[str]:
     """Lists what the original has besides, to be called after all has been read."""
     config, generation = folder.config, folder.generation
     remarks = layerdrop_notes(config)
+    if (penalty := generation.get("repetition_penalty", 1)) != 1:
+        remarks.append(
+            f"repetition_penalty={penalty} changes logits here; the original's beam "
+            "search changes log-probabilities, so some outputs differ"
+        )
     for fields in dict.fromkeys((config, generation)):
         # Search options of a config count only without a generation_config.json.
         elsewhere = (*generation.values, *_SEARCH) if fields is not generation else ()

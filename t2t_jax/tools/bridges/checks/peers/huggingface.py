@@ -71,6 +71,8 @@ def search(model, sources, limits, **options):
                 max_new_tokens=max(limits[i] for i in batch),
                 return_dict_in_generate=True,
                 output_scores=True,
+                no_repeat_ngram_size=0,
+                repetition_penalty=1.0,
                 **options,
             )
         for row, i in enumerate(batch):

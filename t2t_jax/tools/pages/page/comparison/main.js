@@ -105,7 +105,7 @@ function controls(set, change) {
       }`;
   const others = set.systems.slice(1).map((_, index) => systemName(set, index + 1));
   return [
-    el("p", { class: "models" }, `${set.name}, ${set.direction}, ${set.lines.toLocaleString("en")} lines · ${training}`),
+    el("p", { class: "models" }, `${set.name}${set.domain && ` (${set.domain} domain)`}, ${set.direction}, ${set.lines.toLocaleString("en")} lines · ${training}`),
     el(
       "div",
       { class: "controls" },

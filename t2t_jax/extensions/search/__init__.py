@@ -1,0 +1,1 @@
+"""Changes of what a search may generate, which few searches ask for."""

@@ -1,0 +1,247 @@
+"""Learns from corrections: trains an adapter, and takes it if it is better.
+
+python -m t2t_jax learn --workdir=BASE --corrections=FILE.jsonl --folder=LEARNED
+
+FILE is what `serve --suggestions=FILE` writes: JSON objects, one a line, with `source`
+and `target`. A fifth of the corrections is held back. The others train a new adapter
+of BASE, together with text of BASE (replay). It becomes the current adapter of LEARNED
+if chrF on the held-back corrections is better than that of what is current (p < 0.05)
+and no old test set has lost more than --tolerance. `serve --adapter=NAME=LEARNED`
+serves the current one; SIGHUP reloads it. --back returns to the one before. Nothing is
+deleted.
+"""
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from absl import flags
+
+from t2t_jax.commands.flags import define_workdir_flags
+from t2t_jax.data.corpus import Pair, open_corpora, open_specs, scheme_of
+from t2t_jax.extensions.training.current_adapter import CURRENT, current, record_of
+from t2t_jax.io.atomic import checked_json, write_atomically
+from t2t_jax.io.errors import UserError
+from t2t_jax.io.json_lines import read_lines
+from t2t_jax.io.locations import join_names, split_names
+from t2t_jax.io.lock import exclusive
+from t2t_jax.io.messages import say
+from t2t_jax.workdir import Workdir
+
+HELD_BACK = 5  # one of so many corrections, chosen by its source
+LEAST = 100  # corrections
+REPLAYED = 3  # pairs of old text for each correction
+DECIDES = "chrf"  # of few lines, it tells systems apart sooner than BLEU
+
+
+def define_flags():
+    define_workdir_flags(dtype=False)
+    string = flags.DEFINE_string
+    string("corrections", None, "File of corrections, JSON Lines.")
+    string("folder", None, "Folder of the adapters and their texts.", required=True)
+    string(
+        "replay",
+        None,
+        "Text to go on training with, as config.data.train; by default BASE's own. "
+        "Empty: none.",
+    )
+    string(
+        "test",
+        None,
+        "Old test sets, as --test of evaluate; by default those of BASE.",
+    )
+    flags.DEFINE_float(
+        "tolerance", 0.5, "chrF that an old test set may lose significantly.", 0
+    )
+    flags.DEFINE_boolean("back", False, "Return to the adapter before the current one.")
+
+
+def main(_):
+    args = flags.FLAGS
+    folder = Path(args.folder).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder):
+        if args.back:
+            return _go_back(folder)
+        if not args.corrections:
+            raise UserError("--corrections is missing; want FILE, or --back")
+        return _learn(args, folder)
+
+
+def _go_back(folder: Path) -> None:
+    record = record_of(folder)
+    if len(record["current"]) < 2:
+        raise UserError(
+            f"{folder} has no adapter before the current one; to serve the base alone, "
+            "start the server without --adapter"
+        )
+    left = record["current"].pop()
+    _write(folder, record, f"back from {left}")
+    say(f"{current(folder)} is current again; SIGHUP makes a server load it")
+
+
+def _learn(args: flags.FlagValues, folder: Path) -> None:
+    base = Workdir(args.workdir)
+    data = base.config().data
+    tests = args.test
+    if tests is None:
+        tests = _absolute(data.test, data.dir)
+    if not (tests := split_names(tests)):
+        raise UserError("no old test set is named; want --test, of what must stay")
+    pairs = corrections(Path(args.corrections).expanduser(), data.source, data.target)
+    held = [pair for pair in pairs if is_held_back(pair[0])]
+    learned = [pair for pair in pairs if not is_held_back(pair[0])]
+    if len(pairs) < LEAST:
+        raise UserError(
+            f"{args.corrections} has {len(pairs)} corrections from {data.source} to "
+            f"{data.target}; want {LEAST} or more, or a difference cannot be told from "
+            "chance"
+        )
+    numbers = [int(p.name) for p in folder.iterdir() if p.name.isdecimal()]
+    number = 1 + max(numbers, default=0)
+    text, workdir = folder / f"text-{number}", folder / str(number)
+    text.mkdir(exist_ok=True)
+    for name, chosen in (("corrections", learned), ("held", held)):
+        for side, language in enumerate((data.source, data.target)):
+            lines = "".join(f"{pair[side]}\n" for pair in chosen)
+            write_atomically(text / f"{name}.{language}", lines.encode())
+    say(f"{len(learned):,} corrections to learn from, {len(held):,} held back")
+    replayed = _replay(args, data, len(learned))
+    _train(args, text, workdir, replayed)
+    verdicts = [*_compare(base, args.checkpoint, folder, workdir, text, tests)]
+    improved = verdicts[0]["verdict"] == "better"
+    lost = [v for v in verdicts[1:] if v["verdict"] == "worse"]
+    lost = [v for v in lost if v["difference"] < -args.tolerance]
+    if improved and not lost:
+        record = record_of(folder)
+        record["current"].append(str(number))
+        _write(folder, record, f"{number} is taken", verdicts)
+        say(f"{workdir} is current now; SIGHUP makes a server load it")
+        return
+    why = "it has lost too much on an old test set"
+    if not improved:
+        why = "it is not significantly better on the corrections held back"
+    _write(folder, record_of(folder), f"{number} is refused: {why}", verdicts)
+    say(f"{workdir} is refused: {why}; {current(folder) or base} stays current")
+
+
+def corrections(file: Path, source: str, target: str) -> list[Pair]:
+    """Reads corrections between two languages, the last one of each source.
+
+    Raises:
+      UserError: a line is none, with its number.
+    """
+
+    def parse(entry: dict) -> tuple[str, str, list[str]]:
+        pair = [" ".join(str(entry[side]).split()) for side in ("source", "target")]
+        return *pair, [entry.get("source_language"), entry.get("target_language")]
+
+    if not file.is_file():
+        raise UserError(f"--corrections={file} is no file")
+    entries, tail = read_lines(file, parse)
+    if tail or None in entries:
+        number = len(entries) + 1 if None not in entries else entries.index(None) + 1
+        raise UserError(
+            f"{file}, line {number}, is no correction; want a JSON object with source "
+            "and target"
+        )
+    found = {
+        entry[0]: entry[1]
+        for entry in entries
+        if entry[2] in ([None, None], [source, target]) and entry[0] and entry[1]
+    }
+    return [*found.items()]
+
+
+def is_held_back(source: str) -> bool:
+    """True for a fifth of all sources, the same ones each time."""
+    return hashlib.sha256(source.encode()).digest()[0] % HELD_BACK == 0
+
+
+def _absolute(specs: str, folder: str) -> str:
+    """Names of text with the folder that they are in."""
+    names = (
+        spec if scheme_of(spec) else str(Path(folder).expanduser() / spec)
+        for spec in split_names(specs)
+    )
+    return join_names(names)
+
+
+def _replay(args: flags.FlagValues, data, count: int) -> str:
+    """The old text to train on, with weights, as a config names it."""
+    specs = _absolute(data.train, data.dir) if args.replay is None else args.replay
+    if not specs:
+        say("no text is replayed")
+        return ""
+    corpora = open_corpora(specs, data.source, data.target, "", True, data)
+    try:
+        pairs = sum(c.weight * sum(1 for _ in c.pairs()) for c in corpora)
+    except UserError as e:
+        raise UserError(f"{e}\n--replay=TEXT, or --replay= for none") from None
+    share = min(1.0, REPLAYED * count / max(1, pairs))
+    say(f"{share * pairs:,.0f} of {pairs:,.0f} old pairs are replayed in each pass")
+    return join_names(f"{c.spec}@{c.weight * share:.6f}" for c in corpora)
+
+
+def _train(args, text: Path, workdir: Path, replayed: str) -> None:
+    from t2t_jax import load_config, train
+
+    named = [join_names([str(text / "corrections")]), replayed]
+    config = load_config(
+        f"finetune:{args.workdir}",
+        data={"train": ",".join(filter(None, named)), "dev": "", "test": ""},
+        train={"adapter": "lora", "init_checkpoint": args.checkpoint or "average"},
+    )
+    train(config, workdir)
+
+
+def _compare(
+    base: Workdir,
+    checkpoint: str | None,
+    folder: Path,
+    workdir: Path,
+    text: Path,
+    tests: list[str],
+) -> Iterator[dict]:
+    """Compares the new adapter with what is current, first on what was held back."""
+    from t2t_jax import Translator, compare
+    from t2t_jax.tasks.table import task_of
+
+    plain = Translator.load(base, checkpoint)
+    before = current(folder)
+    models = {
+        "current": plain.with_adapter(before) if before else plain,
+        "new": plain.with_adapter(workdir),
+    }
+    data = plain.config.data
+    for number, test in enumerate([join_names([str(text / "held")]), *tests]):
+        (corpus,) = open_specs(test, task_of(plain.config).open)
+        lines, outputs = [source for source, _ in corpus.pairs()], {}
+        for name, model in models.items():
+            file = text / f"{number}-{name}.{data.target}"
+            translations = model.translate(lines, warn=False)
+            answers = "".join(f"{t.text}\n" for t in translations)
+            write_atomically(file, answers.encode())
+            outputs[name] = join_names([str(file)])
+        direction = f"{data.source}-{data.target}"
+        comparison = compare(outputs, test, direction=direction, train="")
+        (totals,) = ({t["name"]: t for t in s["totals"]} for s in comparison.sets)
+        for total in totals.values():
+            scores = [f"{system['score']:.2f}" for system in total["systems"]]
+            (delta,) = total["differences"]
+            p = max(delta["bootstrap"], delta["randomisation"])
+            say(
+                f"{corpus.name:10} {total['title']:5} {' -> '.join(scores)} "
+                f"({delta['difference']:+.2f}, {delta['low']:+.2f} to "
+                f"{delta['high']:+.2f}, p = {p:.3f}, {delta['verdict']})"
+            )
+        yield {"test": test, "lines": len(lines), **totals[DECIDES]["differences"][0]}
+
+
+def _write(folder: Path, record: dict, event: str, verdicts: list = ()) -> None:
+    """Writes what is current, and what has happened."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    record["events"].append({"time": now, "event": event, "tests": [*verdicts]})
+    write_atomically(folder / CURRENT, checked_json(json.loads(json.dumps(record))))
