@@ -13,6 +13,9 @@ AUROC: of the lines with the lowest chrF (--worst, a tenth): the probability tha
 marked at X: the value of --min_confidence that marks a tenth of the lines.
 chrF marked, other: the mean chrF of these, and of the others.
 
+With --document=20 the same of documents, each of 20 consecutive lines, in place of
+lines: their chrF, and `document_confidence`.
+
 In brackets are 95% intervals: 1,000 bootstrap samples of the lines with a fixed seed.
 The row `length` is a control: minus the number of pieces of the translation.
 """
@@ -34,7 +37,7 @@ from t2t_jax.commands.flags import (
     workdirs_of,
 )
 from t2t_jax.decoding.results import Translation
-from t2t_jax.decoding.scoring import CONFIDENCES, parse_confidence
+from t2t_jax.decoding.scoring import CONFIDENCES, document_confidence, parse_confidence
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
@@ -58,6 +61,7 @@ def define_flags():
     define_search_flags()
     measuring.define_flags(rounds=None)
     flags.DEFINE_integer("lines", 0, "Use only the first N lines; 0 means all.")
+    flags.DEFINE_integer("document", 1, "Lines of a document.", lower_bound=1)
     # A string, since the options of a measure have commas; see `split_measures`.
     flags.DEFINE_string("measures", ",".join(CONFIDENCES), "Values of --confidence.")
     flags.DEFINE_float("worst", 0.1, "The share of lines that are to be found.")
@@ -75,18 +79,21 @@ def main(_):
     translations = translator.translate(
         [s for s, _ in pairs], **search_flags(args), warn=False
     )
-    chrf_of = sacrebleu_metrics(corpus.target)["chrf"].sentence_score
+    chrf_of, size = sacrebleu_metrics(corpus.target)["chrf"], args.document
+    starts = range(0, len(pairs) - size + 1, size)
+    documents = [slice(start, start + size) for start in starts]
+    texts, references = [t.text for t in translations], [r for _, r in pairs]
     chrf = np.array(
-        [
-            chrf_of(t.text, [reference]).score
-            for t, (_, reference) in zip(translations, pairs, strict=True)
-        ]
+        [chrf_of.corpus_score(texts[d], [references[d]]).score for d in documents]
     )
     print(f"{len(pairs):,} lines of {corpus.spec}, mean chrF {chrf.mean():.2f}\n")
-    rows = [
-        dict(zip(HEADS, [f"`{name}`", *row(values, chrf, args.worst)], strict=True))
-        for name, values in confidences(translator, translations, measures)
-    ]
+    rows = []
+    for name, values in confidences(translator, translations, measures):
+        if size > 1:
+            kind = name.partition(":")[0]
+            values = [document_confidence(values[d], kind)[0] for d in documents]
+        cells = row(np.array(values), chrf, args.worst)
+        rows.append(dict(zip(HEADS, [f"`{name}`", *cells], strict=True)))
     measuring.publish(rows, args.output)
 
 

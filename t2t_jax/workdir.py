@@ -25,7 +25,8 @@ An export for CTranslate2 has such a folder, `t2t_jax`, without checkpoints.
 
 A workdir is a folder on disk or in a bucket of Google Cloud Storage. It is data:
 nothing in it is executed, and nothing in it names a file elsewhere to read or write,
-but for the workdirs whose models re-rank its translations (config.decode.options).
+but for the workdirs whose models re-rank its translations (config.decode.options), and
+the base of an adapter (config.train.init_from).
 """
 
 import dataclasses

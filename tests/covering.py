@@ -204,7 +204,10 @@ FACTORS: dict[str, dict[str, dict]] = {
             **{"decode.beam": 4, "decode.groups": 2, "decode.stop": "first"},
             **{"decode.penalty": "length", "decode.alpha": 1.0},
         },
-        "mbr": {"decode.choose": "mbr", "decode.beam": 2},
+        "mbr, few repetitions": {
+            **{"decode.choose": "mbr", "decode.beam": 2},
+            **{"decode.no_repeat_ngram": 3, "decode.repetition_penalty": 1.1},
+        },
     },
     "place": values_of("run.place", ["w", "a b", "x,y", "ü 中"]),
     "environment": {

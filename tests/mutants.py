@@ -321,6 +321,22 @@ nan_is_an_unmet_constraint t2t_jax/decoding/batch_decoding.py
   + NOTHING
     decoding/test_foreign_tokens.py
       test_probabilities_that_are_nan_are_no_unmet_constraints
+a_low_rank_change_of_no_scale t2t_jax/extensions/training/adapters.py
+  - scale = np.float32(options.lora_alpha / options.lora_rank)
+  + scale = np.float32(1)
+    training/test_adapters.py test_alpha_and_rank_scale_the_change
+any_base_is_the_base t2t_jax/extensions/training/adapters.py
+  - if sha256 != expected:
+  + if not expected:
+    training/test_adapters.py test_another_base_is_refused
+adapters_run_the_program_of_their_base t2t_jax/tools/serve/executables.py
+  - facts = [_environment(), names, code, sizes, shapes]
+  + facts = [_environment(), names, code, sizes]
+    serve/test_engine.py test_adapters_are_directions_that_share_their_base
+corrections_are_tested_on_what_was_learned t2t_jax/tools/learn/command.py
+  - learned = [pair for pair in pairs if not is_held_back(pair[0])]
+  + learned = pairs
+    test_learn.py test_it_is_taken_if_better_and_refused_if_not
 dev_scores_of_the_raw_parameters t2t_jax/training/loop.py
   - parameters = self.state.best_parameters()
   + parameters = self.state.parameters
@@ -408,6 +424,20 @@ the_papers_bleu_is_smoothed t2t_jax/metrics/plain.py
   - smooth_method="none"
   + smooth_method="exp"
     evaluation/test_bleu.py test_the_papers_bleu_is_not_smoothed
+an_empty_line_is_a_reference t2t_jax/metrics/plain.py
+  - text if text.strip() else None
+  + text
+    evaluation/test_bleu.py test_several_references_are_sacrebleus_in_any_order
+a_test_of_systems_uses_one_reference t2t_jax/tasks/translation.py
+  - text_measures(corpus.target, corpus.further)
+  + text_measures(corpus.target)
+    evaluation/test_evaluate.py
+      test_scores_of_several_references_are_apart_and_sacrebleus
+empty_lines_raise_a_documents_confidence t2t_jax/decoding/scoring.py
+  - [x for x in confidences if x]
+  + [*confidences]
+    decoding/test_confidence.py
+      test_the_confidence_in_a_document_is_a_mean_over_lines_with_text
 half_a_file_is_left t2t_jax/io/atomic.py
   - file.with_name(f".{file.name}.writing")
   + file

@@ -51,7 +51,7 @@ class Marks:
         self, measure: str, options: "ConfidenceOptions", lowest: float | None
     ):
         self.measure, self._options, self._lowest = measure, options, lowest
-        self._lines = self._low = 0
+        self._low, self._best = 0, []  # the latter: the confidence of each line
 
     @classmethod
     def from_flags(cls, args: flags.FlagValues) -> "Marks | None":
@@ -90,8 +90,8 @@ class Marks:
         low = [self._lowest is not None and x < self._lowest for x in confidences]
         best = 0  # index of the first hypothesis of a line
         for translation in translations:
-            self._lines += 1
             self._low += low[best]
+            self._best.append(confidences[best])
             best += len(translation.hypotheses)
         if self._lowest is None:
             return iter([f"{x:.6g}" for x in confidences])
@@ -101,9 +101,17 @@ class Marks:
         )
 
     def report(self) -> None:
-        """Reports how many of the lines of this command are marked."""
+        """Reports the confidence in all lines of this command, and the marked ones."""
+        from t2t_jax.decoding.scoring import document_confidence
+
+        lines = f"{len(self._best):,} lines"
         if self._lowest is not None:
             say(
-                f"{self._low:,} of {self._lines:,} lines are marked {LOW}: their "
-                f"{self.measure} is below {self._lowest:g}"
+                f"{self._low:,} of {lines} are marked {LOW}: their {self.measure} is "
+                f"below {self._lowest:g}"
+            )
+        if len(self._best) > 1:
+            value, half = document_confidence(self._best, self.measure)
+            say(
+                f"confidence in the {lines} by {self.measure}: {value:.4f} ± {half:.4f}"
             )

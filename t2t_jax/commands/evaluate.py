@@ -18,6 +18,7 @@ from etils import epath
 from t2t_jax.commands.flags import (
     ENSEMBLE,
     define_choice_flag,
+    define_references_flag,
     define_search_flags,
     define_test_flag,
     define_weights_flag,
@@ -49,6 +50,7 @@ def define_flags():
     define_search_flags()
     define_choice_flag()
     define_test_flag()
+    define_references_flag()
     flags.DEFINE_string(
         "baseline",
         None,
@@ -81,6 +83,17 @@ def main(_):
     config = read_config(args)
     with processes.fail_together("opening the test sets"):
         corpora = test_sets(args, config)
+    from t2t_jax.tasks.table import task_of
+
+    if args.references is not None:
+        if args.damage is not None:
+            raise UserError(
+                "--damage does not go with --references: it may change the reference "
+                "of a line, and would not change others; leave one out"
+            )
+        from t2t_jax.extensions.evaluation.references import with_references
+
+        corpora = with_references(corpora, args.references, task_of(config))
     # Mistakes above are reported before JAX is imported, ...
     from t2t_jax.decoding.choosing import parse_choice
     from t2t_jax.evaluation.scores import (
@@ -97,7 +110,6 @@ def main(_):
         score_damaged,
         table,
     )
-    from t2t_jax.tasks.table import task_of
 
     if args.choose is not None:
         parse_choice(args.choose)  # ... and this one before models are loaded

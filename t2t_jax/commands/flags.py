@@ -139,6 +139,16 @@ def define_test_flag(required: bool = True) -> None:
     )
 
 
+def define_references_flag() -> None:
+    """Defines --references, which `with_references` reads."""
+    flags.DEFINE_string(
+        "references",
+        None,
+        "FILE,FILE: further references of the one test set, a line for each of its "
+        "lines, empty where there is none; 'all' for those of a sacrebleu: set.",
+    )
+
+
 def define_search_flags(
     leave_out: Sequence[str] = (), options: type = SearchOptions
 ) -> None:

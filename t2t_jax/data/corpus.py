@@ -82,6 +82,7 @@ class Corpus:
         cannot.
       written: What a config names it, with its weight.
       skipped: Pairs of it before those of `pairs`, in a part of a text.
+      further: Further references of its lines, a list each (`with_references`).
     """
 
     spec: str
@@ -100,6 +101,7 @@ class Corpus:
     pairs_after: Callable[[int], Iterator[Pair]] | None = None
     written: str = ""
     skipped: int = 0
+    further: tuple[list[str], ...] = ()
 
     def span(self, begin: int, end: int | None = None) -> Iterator[Pair]:
         """Yields the pairs from `begin` to before `end`, counted from 0."""

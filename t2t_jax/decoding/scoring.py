@@ -264,6 +264,22 @@ def parse_confidence(text: str) -> tuple[str, ConfidenceOptions]:
     return name, ConfidenceOptions(**options)
 
 
+def document_confidence(
+    confidences: Sequence[float], measure: str = "log_prob"
+) -> tuple[float, float]:
+    """The confidence in a document, and half of its 95% interval; NaN if unknown.
+
+    The mean over the lines that are not empty; of log-probabilities that of their
+    exponentials, from 0 to 1 (docs/results/decoding.md compares it with others).
+    """
+    values = np.array([x for x in confidences if x], np.float64)
+    if measure in ("log_prob", "dropout_mean"):
+        values = np.exp(values)
+    n = len(values)
+    half = 1.96 * values.std(ddof=1) / n**0.5 if n > 1 else math.nan
+    return float(values.mean()) if n else math.nan, float(half)
+
+
 def check_dropout(measure: str, members: Sequence[Member]) -> None:
     """Raises UserError if a measure needs dropout and a model has none."""
     names = "dropout", "attention_dropout", "activation_dropout"

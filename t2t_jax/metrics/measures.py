@@ -76,10 +76,11 @@ def interval(measure: Measure, statistics_nk: np.ndarray) -> dict[str, float] | 
     """
     if len(statistics_nk) > LONGEST:
         return None
-    return _interval(measure.of(sampled_sums(statistics_nk)))
+    return interval_of(measure.of(sampled_sums(statistics_nk)))
 
 
-def _interval(scores_m: np.ndarray) -> dict[str, float]:
+def interval_of(scores_m: np.ndarray) -> dict[str, float]:
+    """The 95% interval of the scores of samples, as `interval` returns it."""
     low, high = bounds(scores_m)
     return {"mean": float(scores_m.mean()), "half_width": (high - low) / 2}
 
@@ -117,9 +118,9 @@ def paired(
     difference = score - baseline
     return {
         "score": score,
-        "interval": _interval(ours_m),
+        "interval": interval_of(ours_m),
         "baseline_score": baseline,
-        "baseline_interval": _interval(baseline_m),
+        "baseline_interval": interval_of(baseline_m),
         "difference": difference,
         "low": low,
         "high": high,

@@ -17,24 +17,22 @@ Importing sacreBLEU takes a third of a second and sacremoses is slow to import, 
 are imported on first use.
 """
 
-import contextlib
-import json
-import os
 import re
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from t2t_jax.metrics.measures import LONGEST, SAMPLES, SEED
+import numpy as np
+
+from t2t_jax.metrics.measures import LONGEST, interval_of, sampled_sums
 from t2t_jax.text.languages import identify
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 
-_SEED_VARIABLE = "SACREBLEU_SEED"
-_environment_lock = threading.Lock()
+# One reference for each hypothesis, or several such lists.
+References = Sequence[str] | Sequence[Sequence[str]]
 
 
 def corpus_scores(
@@ -54,23 +52,21 @@ def corpus_scores(
     Raises:
       ValueError: the numbers of hypotheses and references differ.
     """
-    check_lengths(hypotheses, references)
     metrics = sacrebleu_metrics(language)
     bleu = scored("bleu", metrics["bleu"], hypotheses, references)
     return bleu | scored("chrf", metrics["chrf"], hypotheses, references)
 
 
 def plain_scores(
-    hypotheses: Sequence[str], references: Sequence[str], language: str
+    hypotheses: Sequence[str], references: References, language: str
 ) -> dict:
-    """Computes all scores of plain text, with one reference for each hypothesis.
+    """Computes all scores of plain text, with one reference a hypothesis or several.
 
     Returns:
       For every `NAME` of `sacrebleu_metrics`: the score; its `NAME_signature`, or
         `signature` for `bleu`; and for `bleu`, `chrf` and `ter` also `NAME_interval`
         (see `scored`). If it is installed, also `bleu_mecab` (see `by_words`).
     """
-    check_lengths(hypotheses, references)
     scores, metrics = {}, sacrebleu_metrics(language)
     if (words := by_words(language)) and words[1]:
         metrics["bleu_mecab"] = words[1]
@@ -95,14 +91,13 @@ def sacrebleu_metrics(language: str) -> "dict[str, Metric]":
 
     asian = without_moses(language)
     tokenizer = _TOKENIZERS.get(_script(language), "13a")
-    metrics = {
+    return {
         "bleu": sacrebleu.BLEU(tokenize=tokenizer, force=True),
         "bleu_lc": sacrebleu.BLEU(tokenize=tokenizer, lowercase=True, force=True),
         "bleu_intl": sacrebleu.BLEU(tokenize="intl", force=True),
         "chrf": sacrebleu.CHRF(),
         "ter": sacrebleu.TER(normalized=asian, asian_support=asian),
     }
-    return {name: with_plain_floats(metric) for name, metric in metrics.items()}
 
 
 # Of `bleu` by script, unless 13a.
@@ -147,10 +142,9 @@ def by_words(language: str) -> "tuple[str, Metric | None] | None":
 
     package = f"sacrebleu[{language}]"
     try:
-        metric = sacrebleu.BLEU(tokenize=BY_WORDS[language], force=True)
+        return package, sacrebleu.BLEU(tokenize=BY_WORDS[language], force=True)
     except RuntimeError:  # sacreBLEU's, which says what to install
         return package, None
-    return package, with_plain_floats(metric)
 
 
 def scored(name, metric, hypotheses, references, interval: bool = False) -> dict:
@@ -161,75 +155,41 @@ def scored(name, metric, hypotheses, references, interval: bool = False) -> dict
         `NAME_interval`: `{"mean": m, "half_width": w}` means m - w to m + w, from
         `SAMPLES` resamplings of the lines. It is None for more than `LONGEST` lines.
     """
-    resample = interval and len(references) <= LONGEST
-    with fixed_seed():
-        score = metric.corpus_score(
-            hypotheses, [references], n_bootstrap=SAMPLES if resample else 1
-        )
+    if len(hypotheses) != (lines := len(reference_lists(references)[0])):
+        raise ValueError(f"{len(hypotheses)} hypotheses, {lines} references")
+    lists = with_missing(reference_lists(references))
+    score = metric.corpus_score(hypotheses, lists)
     signature = metric.get_signature()  # complete only after scoring
-    # The number of samples and the seed affect the interval, not the score; without
-    # them a score has the same signature with and without an interval.
-    for field in ("bs", "seed"):
-        signature.update(field, None)
     key = "signature" if name == "bleu" else f"{name}_signature"
-    scores = {name: score.score, key: str(signature)}
+    scores = {name: float(score.score), key: str(signature)}
     if interval:
-        # sacreBLEU's public interface gives the interval only in this JSON, which
-        # omits a mean of 0.
-        text = json.loads(score.format(6, signature=scores[key], is_json=True))
-        mean, half = text.get("confidence_mean", 0.0), text.get("confidence_var", 0.0)
-        bounds = {"mean": mean, "half_width": half}
-        scores[f"{name}_interval"] = bounds if resample else None
+        scores[f"{name}_interval"] = None
+        if lines <= LONGEST:
+            counts_nk = np.array(metric._extract_corpus_statistics(hypotheses, lists))
+            sums_m = sampled_sums(counts_nk).tolist()
+            scores_m = [metric._compute_score_from_stats(sums).score for sums in sums_m]
+            scores[f"{name}_interval"] = interval_of(np.array(scores_m))
     return scores
 
 
-@contextlib.contextmanager
-def fixed_seed() -> Iterator[None]:
-    """Makes sacreBLEU draw its samples from `SEED`, whatever the environment says.
-
-    sacreBLEU reads the seed only from an environment variable. The lock keeps two
-    threads from restoring each other's value.
-    """
-    with _environment_lock:
-        previous_seed = os.environ.get(_SEED_VARIABLE)
-        os.environ[_SEED_VARIABLE] = str(SEED)
-        try:
-            yield
-        finally:
-            if previous_seed is None:
-                os.environ.pop(_SEED_VARIABLE, None)
-            else:
-                os.environ[_SEED_VARIABLE] = previous_seed
+def reference_lists(references: References) -> Sequence[Sequence[str]]:
+    """Returns lists of references, a line for each hypothesis, as sacreBLEU wants."""
+    one = not references or isinstance(references[0], str)
+    return [references] if one else references
 
 
-def check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Raises ValueError unless there is one hypothesis for each reference."""
-    if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses, {len(references)} references")
-
-
-def with_plain_floats(metric):
-    """Patches a sacreBLEU metric so that all its scores are Python floats.
-
-    If some samples score 0, sacreBLEU mixes Python's and NumPy's floats and then fails
-    to compute their mean.
-    """
-    compute = metric._compute_score_from_stats
-
-    def computed(stats):
-        score = compute(stats)
-        score.score = float(score.score)
-        return score
-
-    metric._compute_score_from_stats = computed
-    return metric
+def with_missing(lists: Sequence[Sequence[str]]) -> list[tuple[str | None, ...]]:
+    """Replaces empty references of lines that have others by None, a missing one."""
+    rows = zip(*lists, strict=True)
+    rows = ([text if text.strip() else None for text in row] for row in rows)
+    return [*zip(*(r if any(r) else [""] * len(lists) for r in rows), strict=True)]
 
 
 # ------------------------------------------------------------------- tokenized text
 
 
 def paper_scores(
-    hypotheses: Sequence[str], references: Sequence[str], language: str, source: str
+    hypotheses: Sequence[str], references: References, language: str, source: str
 ) -> dict:
     """Computes tokenized, cased BLEU, as in Vaswani et al. 2017, Table 2.
 
@@ -240,11 +200,11 @@ def paper_scores(
     """
     import sacrebleu
 
-    check_lengths(hypotheses, references)
     source, language = identify(source).code, identify(language).code
     # get_ende_bleu.sh splits compounds; the paper's en-fr scores are without splitting.
     split = (source, language) == ("en", "de")
-    sides = (paper_tokenized(s, language, split) for s in (hypotheses, references))
+    sides = hypotheses, *reference_lists(references)
+    sides = [paper_tokenized(side, language, split) for side in sides]
     # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
     steps = f"punctuation+moses-{language}-escaped"
@@ -255,7 +215,7 @@ def paper_scores(
 
 def _scored_tokens(name, bleu, sides, steps: str, interval: bool = False) -> dict:
     """Scores text that was tokenized before; sacreBLEU's signature omits that step."""
-    scores = scored(name, with_plain_floats(bleu), *sides, interval)
+    scores = scored(name, bleu, sides[0], sides[1:], interval)
     scores[f"{name}_signature"] += f"|{steps}:sacremoses-{version('sacremoses')}"
     return scores
 
@@ -291,14 +251,14 @@ def split_compounds(line: str) -> str:
 
 
 def tokenized_scores(
-    hypotheses: Sequence[str], references: Sequence[str], language: str
+    hypotheses: Sequence[str], references: References, language: str
 ) -> dict:
     """Computes BLEU of lower-cased, tokenized text, as papers on Multi30k do."""
     import sacrebleu
 
-    check_lengths(hypotheses, references)
     language = identify(language).code
-    sides = (lower_tokenized(side, language) for side in (hypotheses, references))
+    sides = hypotheses, *reference_lists(references)
+    sides = [lower_tokenized(side, language) for side in sides]
     # `force` stops sacreBLEU's warning that its input looks tokenized.
     bleu = sacrebleu.BLEU(tokenize="none", force=True)
     return _scored_tokens("bleu_lc_tok", bleu, sides, f"lc+moses-{language}-escaped")

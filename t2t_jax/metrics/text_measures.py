@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from t2t_jax.metrics.measures import Measure, Pair
-from t2t_jax.metrics.plain import sacrebleu_metrics
+from t2t_jax.metrics.plain import sacrebleu_metrics, with_missing
 
 CHRF_ORDERS, CHRF_BETA = 6, 2  # sacreBLEU's defaults
 BLEU_ORDERS = 4
@@ -26,14 +26,17 @@ _COLUMNS = {
 }
 
 
-def text_measures(language: str = "") -> dict[str, Measure]:
+def text_measures(
+    language: str = "", further: Sequence[Sequence[str]] = ()
+) -> dict[str, Measure]:
     """Returns `bleu`, `bleu_lc`, `chrf` and `ter` for text of a language.
 
-    sacreBLEU counts the edits of TER (Snover et al. 2006), which is slow.
+    `further` are lists of references besides those of the pairs. sacreBLEU counts the
+    edits of TER (Snover et al. 2006), which is slow.
     """
 
     def measure(name: str, description: str, score: Callable, higher: bool = True):
-        counts = functools.partial(_counts, name, language)
+        counts = functools.partial(_counts, name, language, further)
         return Measure(description, counts, score, higher)
 
     return {
@@ -45,12 +48,17 @@ def text_measures(language: str = "") -> dict[str, Measure]:
 
 
 def _counts(
-    name: str, language: str, answers: Sequence[str], pairs: Sequence[Pair]
+    name: str,
+    language: str,
+    further: Sequence,
+    answers: Sequence[str],
+    pairs: Sequence[Pair],
 ) -> np.ndarray:
     """sacreBLEU's own counts of each line, of which it makes the score of that name."""
     references = [pair[1] for _, pair in zip(answers, pairs, strict=True)]
     metric, columns = sacrebleu_metrics(language)[name], _COLUMNS[name]
-    rows = metric._extract_corpus_statistics(answers, [references])
+    lists = with_missing([references, *further]) or [references]
+    rows = metric._extract_corpus_statistics(answers, lists)
     return np.array(rows, np.float64).reshape(-1, len(columns))[:, columns]
 
 

@@ -1,5 +1,6 @@
 """Translation, the task of the paper: sentence pairs in, BLEU, chrF and TER out."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -44,7 +45,8 @@ class Translation(Task):
         self, answers: Sequence[str], pairs: Sequence[Pair], corpus: Corpus
     ) -> dict:
         """Computes the scores of `metrics/`, with their signatures."""
-        sides = answers, [target for _, target in pairs], corpus.target
+        references = [[target for _, target in pairs], *corpus.further]
+        sides = answers, references, corpus.target
         tokenized = sum(line.endswith(" .") for line in answers)
         if tokenized >= LOOKS_TOKENIZED:
             say(
@@ -74,12 +76,17 @@ class Translation(Task):
 
     def measures_of(self, corpus: Corpus) -> dict[str, Measure]:
         """Returns the scores of text of the target language."""
-        return text_measures(corpus.target)
+        return text_measures(corpus.target, corpus.further)
 
     def score_options(self, corpus: Corpus) -> dict:
-        """Names the tokenizer of `bleu_mecab`."""
+        """Names the tokenizer of `bleu_mecab`, and hashes further references."""
         words = by_words(corpus.target)
-        return {"words": words[0]} if words and words[1] else {}
+        options = {"words": words[0]} if words and words[1] else {}
+        if corpus.further:
+            texts = ["".join(f"{x}\n" for x in lines) for lines in corpus.further]
+            hashes = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+            options |= {"references": len(texts) + 1, "further_sha256": hashes}
+        return options
 
     def printed_of(self, corpus: Corpus) -> dict[str, str]:
         """Leaves out what means nothing for a language; adds sacreBLEU's default."""

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import types
+import zipfile
 
 import jax
 import jax.export
@@ -31,10 +32,12 @@ from t2t_jax.search.algorithm import never_generated
 from t2t_jax.tools.bridges import weights
 from t2t_jax.tools.bridges.checks import agreement, peer_process
 from t2t_jax.tools.bridges.exports import (
+    to_argos,
     to_ctranslate2,
     to_huggingface,
     to_stablehlo,
 )
+from t2t_jax.tools.bridges.formats import NO_CHANGE
 from t2t_jax.workdir import Workdir
 from tests.bridges import written
 from tests.bridges.exported import needs, random_like, run_peer, translator
@@ -277,7 +280,7 @@ def exported(tmp_path_factory):
     vocabulary._tokenizer.first = (7, 9)
     folder = tmp_path_factory.mktemp("exported")
     job = to_stablehlo.write(original, folder, OPTIONS)
-    assert job["search"] == {**OPTIONS, "penalty": "gnmt", "stop": "best"}
+    assert job["search"] == {**OPTIONS, "penalty": "gnmt", "stop": "best", **NO_CHANGE}
     return original, folder
 
 
@@ -349,4 +352,57 @@ def test_a_model_without_a_source_is_refused(tmp_path):
     original.members = (member._replace(model=member.model._replace(has_source=False)),)
     with pytest.raises(UserError, match="'transformer' has no source"):
         to_stablehlo.write(original, tmp_path, {})
+    assert not [*tmp_path.iterdir()]
+
+
+# --------------------------------------------------------------------------- Argos
+
+
+@needs("ctranslate2")
+def test_a_package_of_argos_translates_as_we_do_with_its_search(tmp_path):
+    """Its calls, on its file: Argos Translate itself wants PyTorch."""
+    made = translator()
+    config = changed(made.config, "data", source="eng_Latn", target="pt-BR")
+    made = Translator(config, made.vocabulary, made.model, made.parameters, [7])
+    job = to_argos.write(made, tmp_path, {})
+    name = "translate-en_pb-1_0"
+    files = {file.name for file in tmp_path.iterdir()}
+    assert files == {"README.md", f"{name}.argosmodel"}
+    with zipfile.ZipFile(tmp_path / f"{name}.argosmodel") as archive:
+        names = {*archive.namelist()}
+        metadata = json.loads(archive.read(f"{name}/metadata.json"))
+    assert {f"{name}/model/model.bin", f"{name}/sentencepiece.model"} <= names
+    codes = {"from_code": "en", "from_name": "English", "to_code": "pb"}
+    assert codes.items() <= metadata.items()
+    lines = ["the cat sees the dog", "ein  Hund", "Zo\u00eb \U0001f600"]
+    sources = made.vocabulary.encode(lines, end=True)
+    given = {"lines": lines, "sources": sources, "limits": [20] * 3, "threads": 1}
+    greedy = run_peer("argos", "greedy", tmp_path, **given)["tokens"]
+    ours = [hypothesis.tokens for hypothesis in made.translate_ids(sources, beam=1)]
+    for ids, tokens in zip(ours, greedy, strict=True):
+        shared = min(len(ids), len(tokens), 8)
+        assert [*ids[:shared]] == tokens[:shared] != []
+    answer = run_peer("argos", "beam", tmp_path, **given, **job["search"])
+    decoded = made.vocabulary.decode(answer["tokens"])
+    assert answer["texts"] == [text.replace("_", " ") for text in decoded]
+
+
+def stand_in(kind="translation", model=b"{}"):
+    config = changed(translator().config, "task", kind=kind)
+    vocabulary = types.SimpleNamespace(joint=True, model=model, name="x.json")
+    return types.SimpleNamespace(config=config, vocabulary=vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: translator(own_source=True), "two vocabularies, and a package"),
+        (lambda: stand_in("text_to_text"), "one direction"),
+        (lambda: translator(positions="learned", max_positions=64), "max_positions=64"),
+        (stand_in, "is not a SentencePiece model of"),
+    ],
+)
+def test_what_a_package_of_argos_cannot_hold_is_refused(make, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        to_argos.write(make(), tmp_path, {})
     assert not [*tmp_path.iterdir()]

@@ -33,6 +33,7 @@ def run(text, monkeypatch, capsys):
 
     def run(*systems, **flags):
         names = ("train", "direction", "comet", "new", "html", "checkpoint", *SEARCH)
+        names += ("references",)
         values = dict.fromkeys(names) | {"json": False, "runs": False}
         values |= {"test": f"{text}/test"} | flags
         monkeypatch.setattr(command.flags, "FLAGS", types.SimpleNamespace(**values))
@@ -75,6 +76,25 @@ def test_systems_are_named_by_the_user_or_by_what_tells_them_apart(tmp_path):
 
 
 # ------------------------------------------------------------------------- the command
+
+
+def test_every_reference_counts_in_scores_and_tests_of_them(run, files, tmp_path):
+    good, other = files[0], tmp_path / "other.de"
+    other.write_text("Unsinn\n" + good.read_text().partition("\n")[2])
+    flags = {"direction": "en-de", "json": True}
+    (alone,), (both,) = (
+        run(other, good, **flags, **more) for more in ({}, {"references": str(other)})
+    )
+    one, two = (comparison["totals"][0] for comparison in (alone, both))
+    assert [system["score"] for system in two["systems"]] == pytest.approx([100, 100])
+    assert one["differences"][0]["difference"] > 1
+    assert two["differences"][0]["difference"] == pytest.approx(0)
+    assert [two["differences"][0][test] for test in measures.TESTS] == [1, 1]
+    assert [x["signature"][:7] for x in (one, two)] == ["nrefs:1", "nrefs:2"]
+    assert both["name"].endswith("+2refs")
+    flags = {"direction": "en-de", "references": f"{other},{files[1]}"}
+    printed = run(other, good, **flags)
+    assert "3 references, of which words" in printed
 
 
 def test_files_are_compared_in_a_direction(run, text, files):

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from t2t_jax.commands.flags import workdirs_of
 from t2t_jax.config import Config, DataConfig, TaskConfig
 from t2t_jax.data.cleaning import Cleaner, read_chunks
-from t2t_jax.data.corpus import LowScore, check_files, open_corpora, open_corpus
+from t2t_jax.data.corpus import (
+    LowScore,
+    check_files,
+    file_corpus,
+    open_corpora,
+    open_corpus,
+)
 from t2t_jax.data.text_files import pair_hasher
 from t2t_jax.extensions.data.one_sided_text import tagged
+from t2t_jax.extensions.evaluation.references import with_references
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import join_names, split_names
 from t2t_jax.tasks.table import task_of
@@ -323,15 +330,21 @@ def test_a_pattern_stands_for_its_files_in_order(tmp_path):
 def test_a_published_set_is_read_from_sacrebleus_folder_or_told(tmp_path, monkeypatch):
     corpus = open_corpus("sacrebleu:wmt14/full", "eng_Latn", "deu")
     write(tmp_path)
-    files = [f"{tmp_path}/x.en", f"{tmp_path}/x.de", "another reference"]
-    monkeypatch.setattr("sacrebleu.utils.get_files", lambda name, pair: files)
+    files = [f"{tmp_path}/x.de", f"{tmp_path}/x.en"]  # of references
+    utils = "sacrebleu.utils.get_{}".format
+    monkeypatch.setattr(utils("source_file"), lambda name, pair: f"{tmp_path}/x.en")
+    monkeypatch.setattr(utils("reference_files"), lambda name, pair: files)
     assert [*corpus.pairs()] == [("a", "c"), ("b", "d")]
+    # Those that sacreBLEU scores with, which need not be all or the first of the set.
+    assert with_references([corpus], "all")[0].further == (["a", "b"],)
+    with pytest.raises(UserError, match="x is not a published set"):
+        with_references([file_corpus(tmp_path / "x", "en", "de")], "all")
     assert corpus.name == "wmt14-full"
 
     def offline(name, pair):
         raise OSError(f"no network for {name} {pair}")
 
-    monkeypatch.setattr("sacrebleu.utils.get_files", offline)
+    monkeypatch.setattr(utils("source_file"), offline)
     with pytest.raises(UserError, match=r"full en-de\).*sacrebleu -t wmt14/full -l en"):
         next(corpus.pairs())
     with pytest.raises(UserError, match=r"has no en-ja; it has"):

@@ -9,7 +9,11 @@ from t2t_jax import Translator, UserError
 from t2t_jax.commands.confidence_flags import Marks
 from t2t_jax.decoding import scoring
 from t2t_jax.decoding.batch_decoding import EMPTY, NOTHING
-from t2t_jax.decoding.scoring import ConfidenceOptions, parse_confidence
+from t2t_jax.decoding.scoring import (
+    ConfidenceOptions,
+    document_confidence,
+    parse_confidence,
+)
 from tests.decoding.explaining.test_distribution import probabilities
 from tests.decoding.small_translator import translator
 
@@ -94,3 +98,16 @@ def test_the_command_marks(trained, commands):
     assert [float(row[1]) for row in rows] == pytest.approx(expected, abs=1e-4)
     assert [row[2] for row in rows] == [("low" if c < -4.5 else "ok") for c in expected]
     assert f"{sum(c < -4.5 for c in expected)} of 3 lines are marked low" in message
+    mean = (np.exp(expected[0]) + np.exp(expected[2])) / 2  # one line is empty
+    half = 1.96 * abs(np.exp(expected[0]) - mean)  # the deviation of two, by sqrt(2)
+    assert f"in the 3 lines by log_prob: {mean:.4f} ± {half:.4f}" in message
+
+
+def test_the_confidence_in_a_document_is_a_mean_over_lines_with_text():
+    lines = [np.log(0.5), 0.0, np.log(0.7), -np.inf]  # the last without a translation
+    deviation = np.std([0.5, 0.7, 0], ddof=1)
+    expected = 0.4, 1.96 * deviation / 3**0.5
+    assert document_confidence(lines) == pytest.approx(expected)
+    assert document_confidence([-2, -4], "entropy") == pytest.approx((-3, 1.96))
+    assert np.isnan(document_confidence([-1])).tolist() == [False, True]
+    assert np.isnan(document_confidence([0])).all()

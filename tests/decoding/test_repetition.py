@@ -42,7 +42,8 @@ from tests.decoding.test_search import (
 )
 def table_search(table, seed_b, limit_b, rules=None, beam=4, **options):
     """Searches by table, in two strides, as batches of lines are."""
-    fields = Options(VOCABULARY, beam, min(beam, 3))._asdict() | options | SPECIAL
+    fields = Options(VOCABULARY, beam, min(beam, 3))._asdict() | SPECIAL
+    fields |= {"diversity": 0.5, **options}
     del fields["vocabulary"]
     search, step = BeamSearch(**fields), table_step(table, seed_b)
     state = search.start(
@@ -80,47 +81,28 @@ def without_repetitions(logits, wanted, no_repeat_ngram, penalty):
     return changed
 
 
-CASES = [(1, 1, 1.0), (4, 2, 2.0), (4, 3, 1.0)]  # beam, size of n-grams, penalty
+CASES = [(1, 1, 1.0, 1), (4, 2, 2.0, 2), (4, 3, 1.0, 1)]  # beam, size, penalty, groups
 
 
 @examples(30)
 @hypothesis.given(seeds, grids, strategies.sampled_from(CASES))
 def test_search_is_its_twin_bit_by_bit(seed, grid, case):
     """PAD has all the probability, so that changed logits are log-probabilities."""
+    beam, size, penalty, groups = case
     table, rows = exact_table(seed, VOCABULARY, grid), draw_rows(seed)
-    beam, size, penalty = case
     options = {"no_repeat_ngram": size, "repetition_penalty": penalty}
-    models = [table_log_probs(table, s, np.float32) for s in rows[0]]
-    ruled = draw_wanted(seed)
-    for wanted_b, rules in ([Wanted()] * BATCH, None), (ruled, as_rules(ruled)):
-        asked = Options(VOCABULARY, beam, min(beam, 3))
-        twin = [
-            slow_search(
-                without_repetitions(model, wanted, size, np.float32(penalty)),
-                limit,
-                asked,
-                early_stop=True,
-                rules=wanted,
-            )[0]
-            for model, limit, wanted in zip(models, rows[1], wanted_b, strict=True)
-        ]
-        results = table_search(table, *rows, rules, beam, **options)
-        assert_same(results, as_hypotheses(twin, min(beam, 3)))
-    if case != CASES[1]:
-        return
-    twin = [
-        slow_diverse(
-            without_repetitions(model, Wanted(), size, np.float32(penalty)),
-            limit,
-            Options(VOCABULARY, 4, 3),
-            2,
-            0.5,
-        )
-        for model, limit in zip(models, rows[1], strict=True)
-    ]
-    options |= {"groups": 2, "diversity": 0.5}
-    results = table_search(table, *rows, beam=4, **options)
-    assert_same(results, as_hypotheses(twin, 3))
+    asked, free, ruled = Options(VOCABULARY, beam, min(beam, 3)), [], []
+    wanted_b = draw_wanted(seed)
+    for row, limit, wanted in zip(*rows, wanted_b, strict=True):
+        model = table_log_probs(table, row, np.float32)
+        changed = without_repetitions(model, Wanted(), size, np.float32(penalty))
+        free.append(slow_diverse(changed, limit, asked, groups, 0.5))
+        changed = without_repetitions(model, wanted, size, np.float32(penalty))
+        ruled.append(slow_search(changed, limit, asked, True, wanted)[0])
+    results = table_search(table, *rows, None, beam, groups=groups, **options)
+    assert_same(results, as_hypotheses(free, asked.nbest))
+    results = table_search(table, *rows, as_rules(wanted_b), beam, **options)
+    assert_same(results, as_hypotheses(ruled, asked.nbest))
 
 
 @pytest.mark.parametrize("penalty", [0.7, 1.5])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from t2t_jax.config import Config
 from t2t_jax.metrics import plain
+from t2t_jax.metrics.measures import measured
 from t2t_jax.metrics.plain import (
     corpus_scores,
     lower_tokenized,
@@ -21,6 +22,7 @@ from t2t_jax.metrics.plain import (
     split_compounds,
     tokenized_scores,
 )
+from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tasks.translation import Translation
 
 HYPOTHESES = ["Der Hund sieht die Katze.", 'Ein Mann (alt) sagt: "Nein".']
@@ -53,6 +55,38 @@ def test_all_scores_of_plain_text_are_sacrebleus():
             f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|{version}"
         ),
     }
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.tuples(LINES, LINES, LINES | st.just(""), LINES), min_size=1),
+    st.permutations(range(3)),
+)
+def test_several_references_are_sacrebleus_in_any_order(rows, order):
+    """An empty line is none: sacreBLEU's `None`, as its Python interface takes it."""
+    hypotheses, *references = map(list, zip(*rows, strict=True))
+    streams = [[text or None for text in side] for side in references]
+    shuffled = [references[i] for i in order]
+    scores = plain_scores(hypotheses, shuffled, "de")
+    pairs, further = [("", text) for text in shuffled[0]], shuffled[1:]
+    measures = text_measures("de", further)
+    for name, metric in {
+        "bleu": sacrebleu.BLEU(),
+        "chrf": sacrebleu.CHRF(),
+        "ter": sacrebleu.TER(),
+    }.items():
+        assert scores[name] == metric.corpus_score(hypotheses, streams).score
+        key = "signature" if name == "bleu" else f"{name}_signature"
+        assert scores[key] == str(metric.get_signature())
+        statistics = measures[name].statistics(hypotheses, pairs)
+        assert measured(measures[name], statistics) == pytest.approx(scores[name])
+    kept = [row for row in rows if all(row)]
+    if kept:
+        hypotheses, *references = map(list, zip(*kept, strict=True))
+        scores = paper_scores(hypotheses, references, "de", "en")
+        assert scores["bleu_paper_signature"].startswith("nrefs:3|")
+        one = paper_scores(hypotheses, references[:1], "de", "en")
+        assert one == paper_scores(hypotheses, references[0], "de", "en")
 
 
 def test_an_interval_is_sacrebleus_and_knows_no_environment(monkeypatch):

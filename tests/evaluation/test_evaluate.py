@@ -1,11 +1,13 @@
 """What the command tells: JSON on one side, people on the other."""
 
+import hashlib
 import json
 import shutil
 import types
 from unittest import mock
 
 import pytest
+import sacrebleu
 
 from t2t_jax import UserError
 from t2t_jax.commands import evaluate
@@ -25,6 +27,7 @@ def run(trained, text, tmp_path, monkeypatch, capsys):
 
     def run(**flags):
         names = ("checkpoint", "baseline", "dtype", "damage", *SEARCH)
+        names += ("references",)
         flags = {"weights": "float32"} | flags
         values = dict.fromkeys((*names, "choose")) | {"workdir": str(workdir)}
         values |= {"test": f"{text}/test", "json": None} | flags
@@ -71,6 +74,49 @@ def test_a_baseline_is_compared_with_and_changes_no_score(run, text, tmp_path):
     assert comparison["bleu"]["p_value"] < 0.05
     assert [line for line in lines if f"{alone['bleu']:.2f} against 100.00" in line]
     assert contents(tmp_path / "work") == before
+
+
+def test_scores_of_several_references_are_apart_and_sacrebleus(run, text, tmp_path):
+    own = (text / "test.de").read_text().splitlines()
+    other = tmp_path / "test.de.1"
+    other.write_text("".join(f"Auch: {line}\n" for line in own[:-1]) + "\n")
+    before = contents(tmp_path / "work")
+    scores, lines = run(references=str(other))
+    after = contents(tmp_path / "work")
+    assert before.items() <= after.items()
+    answers = after["translations/test+2refs.de"].decode().splitlines()
+    streams = [own, [*other.read_text().splitlines()[:-1], None]]
+    bleu = sacrebleu.BLEU()
+    assert scores["bleu"] == bleu.corpus_score(answers, streams).score
+    assert scores["signature"] == str(bleu.get_signature())
+    assert "nrefs:var" in lines[1]
+    assert (scores["name"], scores["references"]) == ("test+2refs", 2)
+    sha256 = hashlib.sha256(other.read_bytes()).hexdigest()
+    assert scores["further_sha256"] == [sha256]
+    assert "scored with 2 references" in lines[-1]
+    # Of the same name and other lines: computed again, as the hashes show.
+    other.write_text("".join(f"{line}!\n" for line in own))
+    again, _ = run(references=str(other), baseline=str(other))
+    assert again["inputs_sha256"] != scores["inputs_sha256"]
+    assert again["against_baseline"]["bleu"]["baseline_score"] == pytest.approx(100)
+    assert again["against_baseline"]["bleu"]["score"] == pytest.approx(again["bleu"])
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"references": "nowhere/test.de"}, "nowhere/test.de is not a file"),
+        ({"references": "{text}/test.de"}, "same lines as .*, its own"),
+        ({"references": "{text}/dev.de"}, "dev.de has .* lines, but .*test has 10"),
+        ({"references": ","}, "no further one"),
+        ({"references": "all"}, "is not a published set"),
+        ({"references": "x", "test": "{text}/test,{text}/dev"}, "one test set, .* 2"),
+        ({"references": "x", "damage": "all"}, "--damage does not go with"),
+    ],
+)
+def test_references_that_do_not_fit_are_refused(run, text, given, complaint):
+    with pytest.raises(UserError, match=complaint):
+        run(**{name: value.format(text=text) for name, value in given.items()})
 
 
 def test_a_choice_is_part_of_what_scores_depend_on(run, trained):

@@ -91,6 +91,18 @@ def test_only_the_adapter_trains_and_is_in_the_state():
     assert sizes["parameters"] == sum(x.nbytes for x in jax.tree.leaves(state[0]))
 
 
+def test_alpha_and_rank_scale_the_change():
+    """Hu et al. 2021, section 4.1: alpha / r times down up."""
+    options = {"lora_rank": 2, "lora_alpha": 6.0, "lora_weights": "encoder.0.ff.outer"}
+    config, _, adapter, base, trained = made(options=options)
+    merged = adapter.merged(base, trained, config)["encoder"][0]["ff"]["outer"]
+    change = merged - base["encoder"][0]["ff"]["outer"]
+    factors = trained["encoder"][0]["ff"]["outer"]
+    np.testing.assert_allclose(
+        change, 3 * factors["down"] @ factors["up"], rtol=1e-4, atol=1e-5
+    )
+
+
 @pytest.mark.usefixtures("eight_devices")
 def test_a_mesh_trains_an_adapter_as_one_device():
     config, model, _, base, _ = made()

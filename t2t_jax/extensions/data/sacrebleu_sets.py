@@ -13,7 +13,7 @@ from t2t_jax.text.languages import identify
 
 
 def open_set(spec: str, source: str, target: str) -> Corpus:
-    """Opens a test set; of several references, the first.
+    """Opens a test set; of several references, the first (`--references=all`: all).
 
     Raises UserError if sacreBLEU has none of this name or direction; while it is read,
     if it is not there and cannot be fetched.
@@ -29,15 +29,8 @@ def open_set(spec: str, source: str, target: str) -> Corpus:
     folder = Path(utils.SACREBLEU_DIR)
 
     def files() -> tuple[Path, Path]:
-        try:
-            source_file, target_file, *_ = utils.get_files(name, pair)
-        except (OSError, SystemExit) as e:
-            raise UserError(
-                f"{spec} is not in {folder}, and was not fetched ({e}). Where there is "
-                f"a network: sacrebleu -t {name} -l {pair} --echo src > /dev/null; "
-                f"then copy its ~/.sacrebleu here, or set SACREBLEU to the copy"
-            ) from None
-        return Path(source_file), Path(target_file)
+        source_file, target_file, *_ = set_files(spec, source, target)
+        return source_file, target_file
 
     return Corpus(
         spec,
@@ -48,3 +41,23 @@ def open_set(spec: str, source: str, target: str) -> Corpus:
         lambda: hash_of(*(bytes.fromhex(file_hash(file)) for file in files())),
         is_here=lambda: any((folder / name).glob(f"*.{pair}.*")),
     )
+
+
+def set_files(spec: str, source: str, target: str) -> list[Path]:
+    """The files of a set's source, and of the references that sacreBLEU scores with.
+
+    Raises UserError if they are not there and cannot be fetched.
+    """
+    from sacrebleu import utils
+
+    name = spec.removeprefix("sacrebleu:")
+    pair = "-".join(identify(language).code for language in (source, target))
+    try:
+        references = utils.get_reference_files(name, pair)
+        return [*map(Path, (utils.get_source_file(name, pair), *references))]
+    except (OSError, SystemExit) as e:
+        raise UserError(
+            f"{spec} is not in {utils.SACREBLEU_DIR}, and was not fetched ({e}). Where "
+            f"there is a network: sacrebleu -t {name} -l {pair} --echo src > /dev/null;"
+            " then copy its ~/.sacrebleu here, or set SACREBLEU to the copy"
+        ) from None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from t2t_jax.data.corpus import Corpus, Pair, distinct, open_specs
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.scores import Workdirs, score_set
+from t2t_jax.extensions.evaluation.references import with_references
 from t2t_jax.extensions.training.batch_loss import checked_pairs
 from t2t_jax.io.errors import UserError
 from t2t_jax.tasks.table import task_of
@@ -19,6 +20,7 @@ def evaluate(
     test: str | Sequence[Pair],
     workdir: Workdirs | None = None,
     intervals: bool = True,
+    references: str | Sequence[str | Sequence[str]] = (),
 ) -> dict[str, dict]:
     """Scores a translator on test sets, as the command `evaluate` does.
 
@@ -28,6 +30,8 @@ def evaluate(
       workdir: that of the translator (of an ensemble those of its members), to read and
         store scores and translations there; None stores nothing.
       intervals: also returns 95% confidence intervals, by bootstrap over the lines.
+      references: further references of the one set, as in --references; or a list of
+        files or of lists of lines. The set is then called NAME+3refs.
 
     Returns:
       For each set, by name, the scores: bleu, chrf, perplexity, bleu_interval
@@ -42,6 +46,8 @@ def evaluate(
         corpora = distinct(open_specs(test, task.open))
     else:
         corpora = [_given(test, data.source, data.target)]
+    if references:
+        corpora = with_references(corpora, references, task)
     if not corpora:
         raise UserError(f"test={test!r} names no test set; want a PREFIX, or pairs")
     with tempfile.TemporaryDirectory() as scratch:

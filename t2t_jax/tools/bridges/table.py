@@ -1,6 +1,7 @@
 """The formats: what `import` reads and what `export` writes. Add yours here."""
 
 from t2t_jax.tools.bridges.exports import (
+    to_argos,
     to_ctranslate2,
     to_huggingface,
     to_safetensors,
@@ -27,4 +28,5 @@ EXPORTS = {
     "huggingface": to_huggingface.EXPORT,
     "safetensors": to_safetensors.EXPORT,
     "stablehlo": to_stablehlo.EXPORT,
+    "argos": to_argos.EXPORT,
 }

@@ -17,6 +17,7 @@ from absl import flags
 
 from t2t_jax.commands.flags import (
     define_checkpoint_flag,
+    define_references_flag,
     define_search_flags,
     define_test_flag,
     search_flags,
@@ -31,6 +32,7 @@ WORDS = "SYSTEM"  # the arguments that are not flags
 
 def define_flags():
     define_test_flag(required=False)
+    define_references_flag()
     define_checkpoint_flag()
     define_search_flags()
     flags.DEFINE_string(
@@ -90,6 +92,7 @@ def main(argv):
         checkpoint=args.checkpoint,
         comet=args.comet,
         new=args.new,
+        references=args.references or (),
         **search_flags(args),
     )
     if args.json:

@@ -36,11 +36,12 @@ def compare_texts(
       comet: adds its scores.
 
     Returns:
-      What JSON can hold: `name`, `domain`, `direction`, `languages`, `lines` (number),
-      `training` (pairs counted, or why there are none), `systems` (`name`, `origin`),
-      `totals` (`compare_totals`), `length_ratio` (words by those of the references, for
-      each system), `aspects` (`compare_buckets`), `signs` (`compare_signs`), `changes`
-      (`word_changes` for each system but the first), and `sentences` (`_sentences`).
+      What JSON can hold: `name`, `direction`, `languages`, `lines` and `references`
+      (their numbers), `training` (pairs counted, or why there are none), `systems`
+      (`name`, `origin`), `totals` (`compare_totals`), `length_ratio` (words by those of
+      the references, for each system), `aspects` (`compare_buckets`), `signs`
+      (`compare_signs`), `changes` (`word_changes` for each system but the first), and
+      `sentences` (`_sentences`).
 
     Raises:
       ValueError: fewer than two systems, or a wrong number of lines.
@@ -54,7 +55,7 @@ def compare_texts(
                 f"{len(texts.references)}"
             )
     outputs = [bleu_words(system.lines, texts.target) for system in systems]
-    measures = total_measures(texts.target)
+    measures = total_measures(texts)
     statistics = {
         name: [measure.statistics(s.lines, texts.pairs) for s in systems]
         for name, measure in measures.items()
@@ -75,6 +76,7 @@ def compare_texts(
         "direction": f"{texts.source}-{texts.target}",
         "languages": [texts.source, texts.target],
         "lines": len(texts.references),
+        "references": len(texts.further) + 1,
         "training": {"missing": texts.no_training}
         if texts.training is None
         else {"pairs": texts.training.pairs, "counted": texts.training.counted},

@@ -55,6 +55,7 @@ def compare(
     checkpoint: str | None = None,
     comet: str | None = None,
     new: str | None = None,
+    references: str | Sequence[str | Sequence[str]] = (),
     **search: Any,
 ) -> Comparison:
     """Compares systems on test sets: which is better, and where.
@@ -70,6 +71,8 @@ def compare(
       comet: a COMET model, a .ckpt file on this disk, to score with it, too.
       new: the sets of `test` that are of the new domain, on which a run was fine-tuned;
         by default those that its config tests. The others tell what it forgets.
+      references: further references, as for `evaluate`. BLEU, chrF and TER, and tests
+        of them, use all; what is counted of words, signs and COMET use the first.
       search: options of workdirs' search, such as `beam=8`.
 
     Raises:
@@ -84,7 +87,7 @@ def compare(
         scorer = Comet(comet)  # mistakes are reported before translating
     compared = []
     for texts, translated in read_systems(
-        places, test, direction, train, checkpoint, search, new
+        places, test, direction, train, checkpoint, search, new, references
     ):
         with waiting(f"comparing the translations of {texts.name}"):
             compared.append(compare_texts(texts, translated, scorer))

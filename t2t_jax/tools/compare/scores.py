@@ -9,7 +9,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import waiting
 from t2t_jax.metrics import measures
 from t2t_jax.metrics.measures import Measure
-from t2t_jax.metrics.plain import sacrebleu_metrics, scored
+from t2t_jax.metrics.plain import sacrebleu_metrics, scored, with_missing
 from t2t_jax.metrics.text_measures import text_measures
 from t2t_jax.tools.compare.texts import Texts
 
@@ -17,9 +17,10 @@ TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "comet": "COMET"}
 LEVEL = 0.05  # p-values below it are called significant
 
 
-def total_measures(language: str) -> dict[str, Measure]:
+def total_measures(texts: Texts) -> dict[str, Measure]:
     """Returns the measures that need no model: BLEU, chrF and TER."""
-    return {k: v for k, v in text_measures(language).items() if k in TITLES}
+    by_name = text_measures(texts.target, texts.further)
+    return {k: v for k, v in by_name.items() if k in TITLES}
 
 
 def compare_totals(
@@ -79,10 +80,13 @@ def _signature(name: str, texts: Texts) -> str | None:
     metrics = sacrebleu_metrics(texts.target)
     if name not in metrics:
         return None
-    # A signature is complete only after scoring; it is the same for one line.
-    line = [texts.references[0]]
+    # A signature is complete only after scoring; it has the numbers of references, so
+    # one line of each is enough.
+    lists = with_missing([texts.references, *texts.further])
+    lines = {row.count(None): row for row in zip(*lists, strict=True)}.values()
+    lists = [[text or "" for text in side] for side in zip(*lines, strict=True)]
     key = "signature" if name == "bleu" else f"{name}_signature"
-    return scored(name, metrics[name], line, line)[key]
+    return scored(name, metrics[name], lists[0], lists)[key]
 
 
 # -------------------------------------------------------------------------------- COMET

@@ -18,6 +18,11 @@ def summary(comparison: dict) -> list[str]:
         f"{_name(comparison)}, {comparison['direction']}, {comparison['lines']:,} "
         f"lines; compared with {names[0]}"
     )
+    if comparison["references"] > 1:
+        heading += (
+            f"; {comparison['references']} references, of which words and signs use "
+            "the first"
+        )
     lines = [heading, "", *_scores(comparison, names), ""]
     lines += _signs(comparison["signs"], names)
     for number, name in enumerate(names[1:]):
@@ -64,7 +69,9 @@ def _name(comparison: dict) -> str:
 def overview(comparisons: Sequence[dict]) -> list[str]:
     """Formats all test sets as one table, and what systems lose in the old domain."""
     baseline, *names = (system["name"] for system in comparisons[0]["systems"])
-    rows = [["all sets", "", "", baseline, "", "difference", "95% interval", "", ""]]
+    rows = [
+        ["all sets", "", "", baseline, "system", "difference", "95% interval", "", ""]
+    ]
     forgotten = []
     for s, name in enumerate(names, 1):
         for comparison in comparisons:

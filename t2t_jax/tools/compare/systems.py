@@ -15,6 +15,7 @@ from t2t_jax.data.corpus import (
     open_specs,
 )
 from t2t_jax.data.text_files import read_lines
+from t2t_jax.extensions.evaluation.references import with_references
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.locations import is_local, split_names
 from t2t_jax.io.messages import say, waiting
@@ -127,6 +128,7 @@ def read_systems(
     checkpoint: str | None = None,
     search: dict | None = None,
     new: str | None = None,
+    references: str | Sequence[str | Sequence[str]] = (),
 ) -> list[tuple[Texts, list[System]]]:
     """Reads, or makes, each system's translations of each test set.
 
@@ -139,6 +141,7 @@ def read_systems(
       checkpoint: of workdirs that name none themselves.
       search: options of the search, such as `beam`.
       new: sets of the new domain; by default the test sets of fine-tuned runs.
+      references: further ones of the test set, as `with_references` takes them.
 
     Returns:
       For each test set the texts, and its translations by each system, in order.
@@ -151,6 +154,8 @@ def read_systems(
     else:
         new_sets = [c for rival in loaded[1:] if rival for c in _tuned_to(rival)]
     domains = _domains(corpora, new_sets, new)
+    if references:
+        corpora = with_references(corpora, references)
     lines = [_lines(translators, corpus) for corpus in corpora]
     files = [
         _read_files(place, corpora, lines) if place.files else None for place in places
@@ -166,7 +171,7 @@ def read_systems(
         ]
         languages = corpus.source, corpus.target
         sides = zip(*lines[n], strict=True)
-        known = *count(*languages), domains[n]
+        known = *count(*languages), domains[n], corpus.further
         texts = Texts(corpus.name, *languages, *sides, *known)
         compared.append((texts, systems))
     return compared

@@ -57,6 +57,7 @@ class Texts:
       training: counts of the training text; None if there is none.
       no_training: the reason, if there is none.
       domain: "new", the one that a run was fine-tuned to; "old"; "" if nothing says.
+      further: references besides `references`, a list each, for BLEU, chrF and TER.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Texts:
     training: Training | None = None
     no_training: str = "no training text is given; want --train=PREFIX"
     domain: str = ""
+    further: Sequence[Sequence[str]] = ()
 
     @cached_property
     def source_words(self) -> list[Words]:

@@ -12,26 +12,12 @@ from collections.abc import Iterable
 
 from starlette.responses import Response
 
+from t2t_jax.extensions.text.language_names import language_name
 from t2t_jax.io.errors import did_you_mean
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.serve.api import GET, POST
 from t2t_jax.tools.serve.fields import Refusal, bad
 from t2t_jax.tools.serve.service import Call, DirectionQuery, Endpoint, Line, steps
-
-# Names that clients show; other languages show their code.
-_NAMES = (
-    "ar:Arabic bg:Bulgarian bn:Bengali ca:Catalan cs:Czech da:Danish de:German "
-    "el:Greek en:English es:Spanish et:Estonian fa:Persian fi:Finnish fr:French "
-    "he:Hebrew hi:Hindi hr:Croatian hu:Hungarian id:Indonesian it:Italian "
-    "ja:Japanese ko:Korean lt:Lithuanian lv:Latvian nl:Dutch no:Norwegian pl:Polish "
-    "pt:Portuguese ro:Romanian ru:Russian sk:Slovak sl:Slovenian sr:Serbian "
-    "sv:Swedish th:Thai tr:Turkish uk:Ukrainian ur:Urdu vi:Vietnamese zh:Chinese"
-)
-NAMES = dict(entry.split(":") for entry in _NAMES.split())
-
-
-def _name(code: str) -> str:
-    return NAMES.get(identify(code).code, code)
 
 
 def _markup(format: str | None) -> str:
@@ -127,7 +113,7 @@ async def languages(call: Call) -> list[dict]:
         targets.setdefault(source, {})[target] = None
         targets.setdefault(target, {})
     return [
-        {"code": code, "name": _name(code), "targets": [*codes]}
+        {"code": code, "name": language_name(code), "targets": [*codes]}
         for code, codes in targets.items()
     ]
 
@@ -140,7 +126,7 @@ async def frontend_settings(call: Call) -> dict:
         "keyRequired": bool(settings.keys),
         "charLimit": settings.characters,
         "frontendTimeout": 500,
-        "language": {n: {"code": c, "name": _name(c)} for n, c in pair.items()},
+        "language": {n: {"code": c, "name": language_name(c)} for n, c in pair.items()},
         "suggestions": settings.suggestions is not None,
         "filesTranslation": False,
         "supportedFilesFormat": [],
@@ -190,7 +176,9 @@ async def deepl_languages(call: Call) -> list[dict]:
         raise bad(f"type={kind!r}; want source or target")
     codes = dict.fromkeys(pair[kind == "target"] for pair in _served(call))
     formality = {"supports_formality": False} if kind == "target" else {}
-    return [{"language": c.upper(), "name": _name(c), **formality} for c in codes]
+    return [
+        {"language": c.upper(), "name": language_name(c), **formality} for c in codes
+    ]
 
 
 async def deepl_usage(call: Call) -> dict:

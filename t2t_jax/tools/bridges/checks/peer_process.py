@@ -21,6 +21,7 @@ SCRIPTS = Path(__file__).parent / "peers"
 _RUNNER = Path(__file__).with_name("peer_job.py")
 # Script -> the packages that it imports.
 NEEDS = {
+    "argos": ("ctranslate2", "sentencepiece"),
     "ctranslate2_peer": ("ctranslate2", "sentencepiece"),
     "huggingface": ("torch", "transformers", "sentencepiece"),
     "safetensors": ("safetensors",),

@@ -145,12 +145,17 @@ def check(translator: Translator, quantization: str) -> None:
             )
 
 
-def save(translator: Translator, folder: Path, quantization: str = "float32") -> None:
-    """Writes CTranslate2's own files: model.bin, config.json and the vocabularies."""
+def save(
+    translator: Translator, folder: Path, quantization: str = "float32", rows: int = 0
+) -> None:
+    """Writes CTranslate2's own files: model.bin, config.json and the vocabularies.
+
+    Sinusoids are those of sentences as long as ours, and of `rows` positions at least.
+    """
     check(translator, quantization)
     config, vocabulary = translator.config.model, translator.vocabulary
     longest = longest_source(translator.config, translator.model)[0]
-    rows = longest_output(longest, translator.config.decode)
+    rows = max(rows, longest_output(longest, translator.config.decode))
     arrays = variables(config, translator.parameters, rows, never_generated(vocabulary))
     unknown = vocabulary.bos if vocabulary.unknown < 0 else vocabulary.unknown
     tokens = {
