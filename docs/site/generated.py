@@ -192,6 +192,8 @@ def _entries(field: dataclasses.Field) -> Iterable[tuple[str, ...]]:
 
 def _meaning(entry) -> str:
     """The first sentence of the docstring of an entry, or of the function it holds."""
+    if entry is None:
+        return ""
     while not inspect.isclass(entry) and not inspect.isfunction(entry):
         entry = entry.func if hasattr(entry, "func") else entry[0]
     return _text(entry).partition("\n\n")[0]

@@ -23,10 +23,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import say
 from t2t_jax.io.parts import parse_part
 
-
-def default_config() -> str:
-    """The preset whose text is prepared if no --config is given."""
-    return "tiny"
+PRESET = "tiny"
 
 
 def define_flags():

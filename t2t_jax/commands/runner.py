@@ -47,10 +47,10 @@ def run(name: str, command: ModuleType) -> None:
       name: of the command, as it is typed.
       command: a module of `commands/` with `define_flags` and `main`, which calls
         `set_up_process` before it uses JAX. Optional:
-        `default_config()` returns the --config to use if none is given, or None if the
-        command takes none; `DISTRIBUTED` is True if it may run in several processes;
-        `WORD` names the argument that is not a flag, if the command takes one; `WORDS`
-        names such arguments, if it takes any number of them;
+        `PRESET` is the --config to use if none is given, or `default_config()` returns
+        it, or None if the command takes none; `DISTRIBUTED` is True if it may run in
+        several processes; `WORD` names the argument that is not a flag, if the command
+        takes one; `WORDS` names such arguments, if it takes any number of them;
         `introduction()` returns the first part of --help, by default the docstring.
     """
     print_any_character()
@@ -63,7 +63,9 @@ def _run(name: str, command: ModuleType) -> None:
     log.propagate = False  # absl's handler of the root logger would print it again
     log.addHandler(_Warnings())
     argv = [*sys.argv]
-    default = command.default_config() if hasattr(command, "default_config") else None
+    default = getattr(command, "PRESET", None)
+    if hasattr(command, "default_config"):
+        default = command.default_config()
     # --help prints our own text instead of absl's.
     wants_help = any(a in ("--help", "-help", "-h", "--h") for a in argv[1:])
     if not wants_help:

@@ -16,11 +16,7 @@ from t2t_jax.parallel import processes
 from t2t_jax.training.trackers import DEFAULT, TRACKERS, check_trackers
 
 DISTRIBUTED = True
-
-
-def default_config() -> str:
-    """The preset to train if no --config is given."""
-    return "tiny"
+PRESET = "tiny"
 
 
 def define_flags():

@@ -1,17 +1,19 @@
 """Chips that a run can be planned for, and the slices they are rented in.
 
-Numbers are the makers' and each chip names its source. Rates are for dense matrices,
-half of a data sheet's figure "with sparsity"; bandwidths are for one direction, half of
-a "bidirectional" figure. The numbers of v5e, v5p and v6e were checked against their
-maker's pages; for other chips the source says where to check, which was not done for
-all.
+The numbers in tpus.csv and gpus.csv are the makers', and each chip names its source.
+Rates are for dense matrices, half of a data sheet's figure "with sparsity"; bandwidths
+are for one direction, half of a "bidirectional" figure. The numbers of v5e, v5p and v6e
+were checked against their maker's pages; for other chips the source says where to
+check, which was not done for all.
 """
 
+import csv
 import dataclasses
 import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_jax.costs.timing import timed
@@ -87,142 +89,61 @@ class Nvidia(NamedTuple):
     cache: int  # MiB, of level 2
 
 
-def _tpu(memory, peak, units, bandwidth, link, sizes, torus, source):
-    """A TPU, from GiB, TFLOP/s, GB/s of memory and GB/s of one link.
+def _tpu(row: dict[str, str]) -> Chip:
+    """A row of tpus.csv: GiB, TFLOP/s, GB/s of the memory and of one link.
 
-    `units` are arrays of 128 x 128 that multiply, each once in a cycle.
+    `units` are arrays of 128 x 128 that multiply, each once in a cycle. A link has half
+    of the chip's two-way bandwidth, divided by its 4 or 6 links.
     """
+    peak = float(row["peak"]) * TERA
     return Chip(
         kind="tpu",
         # XLA reserves 1/64: of 16 GiB its out-of-memory message names 15.75G.
-        memory=memory * GIB * 63 / 64,
-        bfloat16=peak * TERA,
-        float32=peak * TERA,
-        bandwidth=bandwidth * GIGA,
-        link=link * GIGA,
-        source=source,
-        sizes=tuple(sizes.split()),
-        torus=torus,
-        clock=peak * TERA / (2 * units * 128**2),
+        memory=float(row["memory"]) * GIB * 63 / 64,
+        bfloat16=peak,
+        float32=peak,
+        bandwidth=float(row["bandwidth"]) * GIGA,
+        link=float(row["link"]) * GIGA,
+        source=row["source"],
+        sizes=tuple(row["sizes"].split()),
+        torus=int(row["torus"]),
+        clock=peak / (2 * int(row["units"]) * 128**2),
     )
 
 
-def _gpu(memory, bfloat16, float32, bandwidth, link, network, source, nvidia=None):
-    """A GPU, from GB, TFLOP/s, and GB/s of memory, of all its links and of the network.
+def _gpu(row: dict[str, str]) -> Chip:
+    """A row of gpus.csv: GB, TFLOP/s, GB/s of memory, of all links, of the network.
 
-    Without `nvidia` it is older than Ampere and has no bfloat16.
+    The other numbers are those of `Nvidia`; a GPU without them is older than Ampere and
+    has no bfloat16.
     """
+    nvidia = None
+    if row["capability"]:
+        cores, cache = int(row["multiprocessors"]), int(row["cache"])
+        nvidia = Nvidia(float(row["capability"]), cores, float(row["clock"]), cache)
     return Chip(
         kind="gpu",
-        memory=memory * GIGA * GPU_USABLE,
-        bfloat16=bfloat16 * TERA,
-        float32=float32 * TERA,
-        bandwidth=bandwidth * GIGA,
-        link=link * GIGA,
-        source=source,
+        memory=float(row["memory"]) * GIGA * GPU_USABLE,
+        bfloat16=float(row["bfloat16"]) * TERA,
+        float32=float(row["float32"]) * TERA,
+        bandwidth=float(row["bandwidth"]) * GIGA,
+        link=float(row["link"]) * GIGA,
+        source=row["source"],
         native=nvidia is not None,
-        network=network * GIGA,
+        network=float(row["network"]) * GIGA,
         nvidia=nvidia,
     )
 
 
-_FLAT = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
-_CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16"
-
-# A TPU's link: half of the chip's two-way bandwidth, divided by its 4 or 6 links.
-CHIPS = {
-    "v4": _tpu(
-        *(32, 275, 8, 1_200, 50, _CUBES, 4),
-        "cloud.google.com/tpu/docs/v4; links: Jouppi et al. 2023 (arXiv 2304.01433), "
-        "6 of 50 GB/s",
-    ),
-    "v5e": _tpu(
-        *(16, 197, 4, 819, 50, _FLAT, 16),
-        "cloud.google.com/tpu/docs/v5e: 197 TFLOPs, 16 GB, 819 GB/s, 400 GB/s two-way",
-    ),
-    "v5p": _tpu(
-        *(95, 459, 8, 2_765, 100, _CUBES + " 16x16x24", 4),
-        "cloud.google.com/tpu/docs/v5p: 459 TFLOPs, 95 GB, 2765 GB/s, two-way 1200",
-    ),
-    "v6e": _tpu(
-        *(32, 918, 16, 1_600, 100, _FLAT, 16),
-        "cloud.google.com/tpu/docs/v6e: 918 TFLOPs, 32 GB, 1600 GB/s, 800 GB/s two-way",
-    ),
-    "h100": _gpu(
-        *(80, 989, 494, 3_350, 450, 50),
-        "NVIDIA H100 data sheet, SXM: NVLink 900 GB/s two-way; DGX H100: 400 Gb/s of "
-        "InfiniBand for each GPU",
-        Nvidia(9.0, 132, 1.98, 50),
-    ),
-    "h200": _gpu(
-        *(141, 989, 494, 4_800, 450, 50),
-        "NVIDIA H200 data sheet, SXM: NVLink 900 GB/s two-way; DGX H200: 400 Gb/s of "
-        "InfiniBand for each GPU",
-        Nvidia(9.0, 132, 1.98, 50),
-    ),
-    "a100-40": _gpu(
-        *(40, 312, 156, 1_555, 300, 25),
-        "NVIDIA A100 data sheet, SXM 40 GB: NVLink 600 GB/s two-way; DGX A100: 200 "
-        "Gb/s of InfiniBand for each GPU",
-        Nvidia(8.0, 108, 1.41, 40),
-    ),
-    "a100-80": _gpu(
-        *(80, 312, 156, 2_039, 300, 25),
-        "NVIDIA A100 data sheet, SXM 80 GB: NVLink 600 GB/s two-way; DGX A100: 200 "
-        "Gb/s of InfiniBand for each GPU",
-        Nvidia(8.0, 108, 1.41, 40),
-    ),
-    "l4": _gpu(
-        *(24, 121, 60, 300, 32, 1.56),
-        "NVIDIA L4 data sheet (242 and 120 with sparsity); PCIe 4 x16, 64 GB/s "
-        "two-way; Amazon EC2 g6.48xlarge: 100 Gb/s for 8",
-        Nvidia(8.9, 58, 2.04, 48),
-    ),
-    "a10g": _gpu(
-        *(24, 70, 35, 600, 32, 1.56),
-        "NVIDIA A10G data sheet; PCIe 4 x16, 64 GB/s two-way; Amazon EC2 g5.48xlarge: "
-        "100 Gb/s for 8",
-        Nvidia(8.6, 80, 1.71, 6),
-    ),
-    "t4": _gpu(
-        *(16, 8.1, 8.1, 320, 16, 1.56),
-        "NVIDIA T4 data sheet: float32 8.1; PCIe 3 x16, 32 GB/s two-way; Amazon EC2 "
-        "g4dn.metal: 100 Gb/s for 8",
-    ),
-    "v100": _gpu(
-        *(16, 15.7, 15.7, 900, 150, 6.25),
-        "NVIDIA V100 data sheet, SXM2 16 GB: float32 15.7; NVLink 300 GB/s two-way; "
-        "DGX-1: 4 of 100 Gb/s for 8",
-    ),
-    "rtx4090": _gpu(
-        *(24, 165.2, 82.6, 1_008, 32, 1.56),
-        "NVIDIA Ada architecture white paper, float32 accumulation; PCIe 4 x16; "
-        "network assumed: 100 Gb/s for 8",
-        Nvidia(8.9, 128, 2.52, 72),
-    ),
-}
-
-
+CHIPS: dict[str, Chip] = {}
 # JAX's `device_kind` -> name above. The slower PCIe versions of the same GPUs are
 # missing on purpose: their peak is lower.
-DEVICES = {
-    "TPU v4": "v4",
-    "TPU v5 lite": "v5e",
-    "TPU v5e": "v5e",
-    "TPU v5": "v5p",
-    "TPU v5p": "v5p",
-    "TPU v6 lite": "v6e",
-    "TPU v6e": "v6e",
-    "NVIDIA H100 80GB HBM3": "h100",
-    "NVIDIA H200": "h200",
-    "NVIDIA A100-SXM4-40GB": "a100-40",
-    "NVIDIA A100-SXM4-80GB": "a100-80",
-    "NVIDIA L4": "l4",
-    "NVIDIA A10G": "a10g",
-    "Tesla T4": "t4",
-    "Tesla V100-SXM2-16GB": "v100",
-    "NVIDIA GeForce RTX 4090": "rtx4090",
-}
+DEVICES: dict[str, str] = {}
+for _name, _chip in ("tpus.csv", _tpu), ("gpus.csv", _gpu):
+    with Path(__file__).with_name(_name).open(encoding="utf-8", newline="") as _file:
+        for _row in csv.DictReader(_file):
+            CHIPS[_row["name"]] = _chip(_row)
+            DEVICES |= dict.fromkeys(_row["devices"].split(";"), _row["name"])
 
 
 def peak(device_kind: str, dtype: str) -> float | None:

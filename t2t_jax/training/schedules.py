@@ -75,32 +75,22 @@ def after_warmup(config: Config, then: optax.Schedule) -> optax.Schedule:
 # ------------------------------------------------------------------------- the entries
 
 
-def inverse_sqrt_schedule(
-    width: int, warmup: int, peak: float | None = None
-) -> optax.Schedule:
+def paper(config: Config) -> optax.Schedule:
     """width^-0.5 * min(step^-0.5, step * warmup^-1.5) (equation 3).
 
     The learning rate rises linearly for `warmup` updates and then falls with the
-    inverse square root of their number.
-
-    Args:
-      peak: the highest learning rate, reached at step `warmup`; scales the whole
-        curve. The paper's is (width * warmup)^-0.5.
+    inverse square root of their number. `peak_learning_rate` scales the whole curve.
     """
+    width, warmup = config.model.width, config.train.warmup
+    peak = config.train.peak_learning_rate
     # At step `warmup` the minimum is warmup^-0.5, so this scale makes it `peak`.
-    scale = width**-0.5 if peak is None else peak * warmup**0.5
+    scale = peak * warmup**0.5 if peak else width**-0.5
 
     def learning_rate(count):
         step = jnp.asarray(count, jnp.float32) + 1
         return scale * jnp.minimum(step**-0.5, step * warmup**-1.5)
 
     return learning_rate
-
-
-def paper(config: Config) -> optax.Schedule:
-    """Equation 3, scaled to the config's peak."""
-    peak = config.train.peak_learning_rate or None  # 0: the paper's
-    return inverse_sqrt_schedule(config.model.width, config.train.warmup, peak)
 
 
 def paper_formula(config: Config) -> str:

@@ -6,7 +6,8 @@ meaning into words, so the two sides always correspond.
 
 Read the modules in this order:
 
-    lexicon.py    the words of both languages and their forms
+    lexicon.toml  the words of both languages
+    lexicon.py    their forms
     clauses.py    a clause, and the rules that put it into English and German
     dice.py       reproducible random choices
     choices.py    which words go together, and how often each construction is drawn

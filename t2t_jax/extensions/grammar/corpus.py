@@ -242,8 +242,8 @@ def _translations() -> dict[str, set[str]]:
     for name in lexicon.names:
         add(name, name)
         add(f"{name}'s", f"{name}s")
-    for table in (lexicon.NUMERALS, lexicon.CITIES, FUNCTION_WORDS):
-        for en, de in lexicon.entries(table):
+    for table in (lexicon.numerals, lexicon.cities, lexicon.function_words):
+        for en, de in table.items():
             add(en, *de.split())
     for modal in lexicon.modals:
         de = modal.german
@@ -256,20 +256,6 @@ def _translations() -> dict[str, set[str]]:
             if " " not in en:  # the words of the others have entries elsewhere
                 add(en, de)
     return forms_of
-
-
-# Words that no table of the lexicon has; some are translated as nothing.
-FUNCTION_WORDS = """
-    the : der die das den dem | an : ein eine einen einem einer | not : nicht |
-    cannot : kann | is : ist | am : bin | are : sind | was : war | were : waren |
-    be : sein | has : hat | have : haben | will : wird werden | in : in im |
-    at : an am auf | to : zu in | from : aus von | with : mit bei | for : für auf |
-    of : von an | about : über | very : sehr | like : | and : und | but : aber |
-    whether : ob | that : dass | why : warum | when : wann wenn als | week : Woche |
-    year : Jahr | last : letzte | next : nächste | day : Tag | morning : Morgen |
-    evening : Abend | monday : Montag | friday : Freitag | sundays : sonntags |
-    on : am | moment : Moment | up : auf | off : aus | away : weg | back : zurück |
-    along : mit | does : | do : | did : | shopping : ein | asleep : ein"""
 
 
 @functools.cache

@@ -49,11 +49,7 @@ class MaskedLanguageModel(Task):
     symbols = (MASK,)
     unused = (*OF_SEARCH, "nbest")
     measures: ClassVar[dict[str, Measure]] = {
-        "accuracy": Measure(
-            "% of hidden tokens",
-            counts,
-            percent,
-        ),
+        "accuracy": Measure("% of hidden tokens", counts, percent),
         "masked_perplexity": Measure(
             "of hidden tokens, less is better",
             counts,
@@ -86,7 +82,7 @@ class MaskedLanguageModel(Task):
         self, vocabulary: Vocabulary, texts: Sequence[tuple[Corpus, int]]
     ) -> Noise:
         """Hides other subwords in each epoch."""
-        return self._masking(vocabulary)
+        return Masking(vocabulary, self.options)
 
     def respond(
         self,
@@ -109,7 +105,7 @@ class MaskedLanguageModel(Task):
         """Computes the probabilities of the hidden tokens of each line."""
         from t2t_jax.extensions.decoding.predictions import restore  # imports JAX
 
-        masking = self._masking(translator.vocabulary)
+        masking = Masking(translator.vocabulary, self.options)
         lines = [line for _, line in pairs]
         restored = restore(
             translator.vocabulary, translator.members, lines, masking, warn
@@ -130,6 +126,3 @@ class MaskedLanguageModel(Task):
             f"{was} -> {best} ({p:.2f})" for was, best, p in pieces
         )
         return [f"{'line':12} {pair[1]}", f"{'hidden':12} {replacements}"]
-
-    def _masking(self, vocabulary: Vocabulary) -> Masking:
-        return Masking(vocabulary, self.options)

@@ -29,10 +29,7 @@ from t2t_jax.tools.doctor.findings import EXAMPLES, findings, findings_page, rep
 from t2t_jax.tools.doctor.fixing import check_prefix, write_fix
 from t2t_jax.tools.doctor.overlap import ReferenceSet
 
-
-def default_config() -> str:
-    """The preset to examine if no --config is given: its text is the built-in one."""
-    return "tiny"
+PRESET = "tiny"
 
 
 def define_flags():

@@ -8,13 +8,15 @@
 All four appear together when they are complete, and none replaces an earlier file.
 """
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 from unicodedata import normalize
 
 from t2t_jax.data.cleaning import read_chunks
-from t2t_jax.data.text_files import HASHES_ENDING, encode_line, find_file, pair_hasher
+from t2t_jax.data.corpus import Pair
+from t2t_jax.data.text_files import HASHES_ENDING, find_file
+from t2t_jax.extensions.run.synthetic_text import write_sides
 from t2t_jax.io import atomic
 from t2t_jax.io.errors import UserError
 from t2t_jax.io.messages import Progress
@@ -50,44 +52,38 @@ def write_fix(
     Raises UserError if a file exists, or the text has changed since it was examined.
     """
     check_prefix(prefix, languages)
-    endings = *languages, HASHES_ENDING
+    endings, removed = (*languages, HASHES_ENDING), 0
     files = [*(Path(f"{prefix}.{e}") for e in endings), _removed(prefix)]
-    with atomic.together(files) as drafts:
-        with contextlib.ExitStack() as stack:
-            opened = (draft.open("w", encoding="utf-8", newline="") for draft in drafts)
-            counts = _write(examination, languages, *map(stack.enter_context, opened))
-        if sum(counts) != len(examination):
+
+    def kept(table: IO[str]) -> Iterator[Pair]:
+        """Yields the pairs that are kept, and writes the others to the table."""
+        nonlocal removed
+        table.write("\t".join(HEADER) + "\n")
+        for line, corpus, pair, reasons in _judged(examination):
+            if not reasons:
+                # A line of TFDS may have line feeds, which would shift those behind it.
+                yield tuple(normalize("NFC", side.replace("\n", " ")) for side in pair)
+                continue
+            removed += 1
+            rules, notes = zip(*reasons, strict=True)
+            row = corpus.spec, str(line), ",".join(rules), "; ".join(notes), *pair
+            table.write("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n")
+
+    with atomic.together(files) as (*sides, draft):
+        with draft.open("w", encoding="utf-8", newline="") as table:
+            count = write_sides(sides, kept(table), languages).lines
+        if count + removed != len(examination):
             raise UserError(
-                f"{sum(counts):,} pairs were read, but {len(examination):,} when they "
-                "were examined: the text has changed meanwhile; run the command again"
+                f"{count + removed:,} pairs were read, but {len(examination):,} when "
+                "they were examined: the text has changed meanwhile; run the command "
+                "again"
             )
         check_prefix(prefix, languages)  # another process may have been quicker
-    return counts
+    return count, removed
 
 
 def _removed(prefix: Path) -> Path:
     return Path(f"{prefix}.removed.tsv")
-
-
-def _write(
-    examination: Examination, languages, source_file, target_file, hashes_file, removed
-) -> tuple[int, int]:
-    hash_pair = pair_hasher(*languages)
-    counts = [0, 0]
-    removed.write("\t".join(HEADER) + "\n")
-    for line, corpus, pair, reasons in _judged(examination):
-        counts[bool(reasons)] += 1
-        if reasons:
-            rules, notes = zip(*reasons, strict=True)
-            row = corpus.spec, str(line), ",".join(rules), "; ".join(notes), *pair
-            removed.write("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n")
-            continue
-        # A line of TFDS may have line feeds, which would shift all lines behind it.
-        pair = tuple(normalize("NFC", line.replace("\n", " ")) for line in pair)
-        for file, line in zip((source_file, target_file), pair, strict=True):
-            file.write(encode_line(line, counts[0]).decode())
-        hashes_file.write(hash_pair(pair) + "\n")
-    return counts[0], counts[1]
 
 
 def _judged(examination: Examination) -> Iterator[tuple]:

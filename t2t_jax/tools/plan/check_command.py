@@ -28,17 +28,13 @@ from t2t_jax.tasks.task import Task, open_text
 PACKAGES = "jax", "jaxlib", "flax", "orbax-checkpoint", "sentencepiece", "sacrebleu"
 LEAST_MINUTES = 2  # between two checkpoints
 MISSING = "missing"
+PRESET = "tiny"
 
 Row = tuple[str, str, str]  # "found" or MISSING, of what, details
 
 
 class _NotPreparedError(Exception):
     """What a run would have to make first."""
-
-
-def default_config() -> str:
-    """The preset to check if no --config is given."""
-    return "tiny"
 
 
 def define_flags():

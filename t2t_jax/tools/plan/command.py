@@ -16,10 +16,7 @@ from t2t_jax.costs.chips import CHIPS, GIB
 from t2t_jax.data.tokenizers.vocabulary import show_sizes
 from t2t_jax.io.errors import UserError, did_you_mean
 
-
-def default_config() -> str:
-    """The preset to plan if no --config is given."""
-    return "tiny"
+PRESET = "tiny"
 
 
 def define_flags():

@@ -9,18 +9,6 @@ export function scale(domain, range, log = false) {
     log && value <= 0 ? null : range[0] + share(value) * (range[1] - range[0]);
 }
 
-/** Returns the smallest interval of round numbers' length that holds all values. */
-export function domainOf(values, log) {
-  const usable = values.filter((v) => v !== null && (!log || v > 0));
-  if (!usable.length) return [1, 2];
-  const low = usable.reduce((a, b) => Math.min(a, b));
-  const high = usable.reduce((a, b) => Math.max(a, b));
-  if (log) return low === high ? [low / 2, high * 2] : [low / 1.1, high * 1.1];
-  const margin = (high - low) / 20 || Math.abs(high) / 2 || 1;
-  // Counts and rates do not become negative.
-  return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
-}
-
 /** Returns about `count` round numbers in a domain. */
 export function ticks([low, high], count, log = false) {
   if (log && high / low > 10) return decades(low, high, count);
