@@ -111,8 +111,8 @@ def chosen(
         steps, steps_why = recipe.least, f"{counted}: fewer hardly move the weights"
     if not pairs:
         steps, steps_why = 1_000, "the text is not here yet"
-    times = 1 if adapter == "none" else ADAPTER
-    rate = float(f"{times * RATE * 128 / model.width:.2g}")
+    base_rate = RATE * (1 if adapter == "none" else ADAPTER)
+    rate = float(f"{base_rate * 128 / model.width:.2g}")
     rare = 0 < 10 * tokens < vocabulary
     compared = f"about {tokens:,.0f} tokens of text, {vocabulary:,} in the vocabulary: "
     frozen_why = "few embeddings would learn" if rare else "what is frozen learns less"
@@ -124,7 +124,7 @@ def chosen(
         "train.steps": (-(-steps // 4) * 4, steps_why),
         "train.peak_learning_rate": (
             rate,
-            f"{times * RATE:g} * 128 / width {model.width}; lower learns and forgets less",
+            f"{base_rate:g} * 128 / width {model.width}; lower learns and forgets less",
         ),
         "train.freeze": ("embedding" * rare, compared + frozen_why),
         "model.dropout": (0.1, "the paper's; 0.3 learned less from 300 pairs"),
