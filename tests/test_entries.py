@@ -26,6 +26,7 @@ from t2t_jax.tasks.task import Task
 from t2t_jax.training.losses import LOSSES, Loss, real_tokens
 from t2t_jax.training.optimizers import OPTIMIZERS
 from t2t_jax.training.schedules import SCHEDULES
+from t2t_jax.training.step import Adapter
 from tests.decoding.small_translator import CONFIG, translator, vocabulary
 from tests.training.small_model import config_of, trained
 
@@ -81,6 +82,7 @@ def by_search(address, name):
 
 def by_training(address, name):
     fields = {"LOSSES": "loss", "OPTIMIZERS": "optimizer", "SCHEDULES": "schedule"}
+    fields["ADAPTERS"] = "adapter"
     config = config_of(
         **{"optimizer": "sgd"} | {fields[address.rpartition(".")[2]]: name}
     )
@@ -155,6 +157,13 @@ def loss(factor):
     return Loss(real_tokens, lambda *a: (factor * sums(*a)[0], sums(*a)[1]))
 
 
+def adapter(factor):
+    def applied(base, trained, config):
+        return jax.tree.map(lambda x, y: x + factor * y, base, trained)
+
+    return Adapter(lambda model, config: model, applied, applied)
+
+
 # Address of a table -> (factor -> an entry, (field, name) -> what depends on it).
 TABLES = {
     "tasks.table.TASKS": (lambda n: type("Made", (Task,), {"number": n}), by_task),
@@ -166,6 +175,7 @@ TABLES = {
     "training.schedules.SCHEDULES": (schedule, by_training),
     "training.optimizers.OPTIMIZERS": (optimizer, by_training),
     "training.losses.LOSSES": (loss, by_training),
+    "training.step.ADAPTERS": (adapter, by_training),
     "search.algorithm.PENALTIES": (lambda n: lambda x, alpha: n * x**0, by_search),
     "decoding.choosing.CHOICES": (choice, by_search),
     "metrics.text_measures.UTILITIES": (utility, by_search),

@@ -85,11 +85,11 @@ def config_of(mesh: dict | None = None, **train) -> Config:
 
 
 def frozen_of(config: Config):
-    """A frozen model, and its parameters, if the loss reads one; other weights."""
-    if not config.train.variant("loss").frozen:
-        return (), ()
+    """A frozen model, if the loss reads one, and parameters; also an adapter's base."""
     model = model_of(0.5)  # its dropout is off
-    return (model,), (model.init(jax.random.key(7)),)
+    other = (model.init(jax.random.key(7)),)
+    count = bool(config.train.variant("loss").frozen)
+    return (model,) * count, other * (count + (config.train.adapter != "none"))
 
 
 def steps_of(config: Config, rate: float = 0.0, devices: int = 1):
