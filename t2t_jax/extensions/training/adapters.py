@@ -64,12 +64,13 @@ def check_base(workdir: Workdir, base: str, parameters: Parameters) -> None:
       parameters: float32.
     """
     expected, sha256 = base_sha256(workdir), parameters_sha256(parameters)
+    train = workdir.config().train
     if sha256 != expected:
         raise UserError(
             f"the adapter {workdir} was trained on other parameters than those of "
             f"{base}: SHA-256 {expected[:12]} then, {sha256[:12]} here. Give the model "
             "that it was trained on, at the same checkpoint: "
-            f"{workdir.config().train.init_from}"
+            f"--workdir={train.init_from} --checkpoint={train.init_checkpoint}"
         )
 
 
