@@ -73,7 +73,7 @@ def define_flags():
     define_engine_flag()
     define_adapter_flag(
         "NAME=DIR, once or more: input lines are NAME<tab>TEXT, an empty name is the "
-        "model alone."
+        "model alone"
     )
     define_task_flag()
     define_search_flags()

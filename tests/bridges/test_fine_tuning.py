@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from t2t_jax.commands.config_files import load_config, resolve, say_lines
-from t2t_jax.config import changed
+from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.tools.bridges.vocabularies.written import own_files
 from t2t_jax.workdir import Workdir
 from tests.bridges.exported import needs, translator
@@ -21,9 +21,11 @@ from tests.small_run import ROOT, until, write_pairs
 
 @pytest.fixture
 def start(tmp_path):
-    model = translator(layers=4)
-    model.config = changed(model.config, "decode", checkpoint="best")
-    model.save(tmp_path / "start")
+    translator(layers=4).save(tmp_path / "start")
+    file = tmp_path / "start" / "config.json"
+    config = read_checked_json(file)
+    config["data"]["dev"], config["decode"]["checkpoint"] = "dev", "best"
+    file.write_bytes(checked_json(config))
     return tmp_path / "start"
 
 
