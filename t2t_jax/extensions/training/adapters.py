@@ -50,12 +50,6 @@ def check(config: Config) -> None:
     choose_checkpoints(base, base.config(), train.init_checkpoint)
 
 
-def base_sha256(workdir: Workdir) -> str:
-    """The SHA-256 of the parameters that an adapter was trained on."""
-    # Behind those of the models that the loss reads: see `frozen_models.open_frozen`.
-    return workdir.text()["frozen"][-1]
-
-
 def check_base(workdir: Workdir, base: str, parameters: Parameters) -> None:
     """Refuses to put an adapter on other parameters than it was trained on.
 
@@ -63,7 +57,8 @@ def check_base(workdir: Workdir, base: str, parameters: Parameters) -> None:
       base: their name for the message.
       parameters: float32.
     """
-    expected, sha256 = base_sha256(workdir), parameters_sha256(parameters)
+    # Behind those of the models that the loss reads: see `frozen_models.open_frozen`.
+    expected, sha256 = workdir.text()["frozen"][-1], parameters_sha256(parameters)
     train = workdir.config().train
     if sha256 != expected:
         raise UserError(
