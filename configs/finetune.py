@@ -4,8 +4,9 @@
         --config.data.train=PREFIX --config.data.dev=PREFIX --config.data.test=PREFIX
 
 START is the workdir; its model, tokenizer, languages, search (`decode`) and longest
-sentence are taken over. `chosen` takes others from the size of the text and of the
-model. The run prints each with its reason; a flag overrides it.
+sentence are taken over, from the checkpoints that translate. `chosen` takes others from
+the size of the text and of the model. The run prints each with its reason; a flag
+overrides it.
 """
 
 import functools
@@ -40,7 +41,7 @@ RECIPES = (
     Recipe(100_000, 5, 600),
     Recipe(math.inf, 2, 2_000),
 )
-RATE = 1e-3  # the peak learning rate of a model of width 128; wider: as 1 / width
+RATE = 1e-3  # the peak learning rate up to width 128; wider: as 1 / width
 ADAPTER = 10  # times the rate for an adapter, which starts from nothing
 MOST = 200_000  # pairs that are counted
 # What the choices follow, whether a flag or a file sets it.
@@ -71,6 +72,7 @@ def get_config(start=""):
         config.data[name] = theirs.data[name]
     config.data.update(batch_tokens=2_048, row_length=64)
     config.train.update(init_from=start, schedule="linear", log_every=50)
+    config.train.init_checkpoint = theirs.decode.checkpoint
     config.train.dev_lines = 300
     config.decode.average = 1
     followed = [config[section].get_oneway_ref(name) for section, name in FOLLOWED]
@@ -112,7 +114,7 @@ def chosen(
     if not pairs:
         steps, steps_why = 1_000, "the text is not here yet"
     base_rate = RATE * (1 if adapter == "none" else ADAPTER)
-    rate = float(f"{base_rate * 128 / model.width:.2g}")
+    rate = float(f"{base_rate * min(1, 128 / model.width):.2g}")
     rare = 0 < 10 * tokens < vocabulary
     compared = f"about {tokens:,.0f} tokens of text, {vocabulary:,} in the vocabulary: "
     frozen_why = "few embeddings would learn" if rare else "what is frozen learns less"
@@ -124,7 +126,8 @@ def chosen(
         "train.steps": (-(-steps // 4) * 4, steps_why),
         "train.peak_learning_rate": (
             rate,
-            f"{base_rate:g} * 128 / width {model.width}; lower learns and forgets less",
+            f"{base_rate:g} * min(1, 128 / width {model.width}); lower learns and "
+            "forgets less",
         ),
         "train.freeze": ("embedding" * rare, compared + frozen_why),
         "model.dropout": (0.1, "the paper's; 0.3 learned less from 300 pairs"),

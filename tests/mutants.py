@@ -333,6 +333,14 @@ adapters_run_the_program_of_their_base t2t_jax/tools/serve/executables.py
   - facts = [_environment(), names, code, sizes, shapes]
   + facts = [_environment(), names, code, sizes]
     serve/test_engine.py test_adapters_are_directions_that_share_their_base
+base_alignments_of_named_adapters t2t_jax/commands/translate.py
+  - if unused and named and "" not in named:
+  + if unused and "" in named:
+    training/test_adapters.py test_flags_of_named_adapters
+a_folder_of_learn_is_no_adapter t2t_jax/tools/serve/command.py
+  - Workdir(workdir_of(place)).config()
+  + Workdir(place).config()
+    test_learn.py test_it_is_taken_if_better_and_refused_if_not
 corrections_are_tested_on_what_was_learned t2t_jax/tools/learn/command.py
   - learned = [pair for pair in pairs if not is_held_back(pair[0])]
   + learned = pairs
@@ -644,6 +652,11 @@ a_short_fine_tuning_never_leaves_its_warmup configs/finetune.py
   - warmup = (steps + 9) // 10
   + warmup = 100
     bridges/test_import_export.py test_an_import_can_be_trained_further
+an_adapter_of_the_average_though_the_best_translates configs/finetune.py
+  - config.train.init_checkpoint = theirs.decode.checkpoint
+  + pass
+    bridges/test_fine_tuning.py
+      test_the_size_of_the_text_chooses_and_flags_override
 the_choices_of_fine_tuning_ignore_flags configs/finetune.py
   - return chosen(start, *values)[name][0]
   + return value

@@ -7,9 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from t2t_jax import Translator, UserError
-from t2t_jax.extensions.training.current_adapter import CURRENT, current, record_of
+from t2t_jax.extensions.training.current_adapter import (
+    CURRENT,
+    current,
+    record_of,
+    workdir_of,
+)
 from t2t_jax.io.atomic import checked_json
 from t2t_jax.tools.learn import command
+from t2t_jax.tools.serve.command import _adapters
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 SAME = "ja ja ja"
@@ -19,7 +25,7 @@ def learned(base, folder, lines, tolerance=100.0, **changes):
     """Learns from corrections that all have one target."""
     file = folder.parent / "corrections.jsonl"
     rows = [{"source": line, "target": SAME, "direction": "x"} for line in lines]
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    file.write_text("\n".join(map(json.dumps, rows)))
     args = {"workdir": str(base), "checkpoint": None, "corrections": str(file)}
     args |= {"replay": None, "test": None, "tolerance": tolerance} | changes
     folder.mkdir(exist_ok=True)
@@ -37,6 +43,8 @@ def test_it_is_taken_if_better_and_refused_if_not(
     # A folder stands for its current adapter.
     [answer] = plain.with_adapter(folder).translate(lines[:1], warn=False)
     assert answer.text.startswith("ja")
+    served = SimpleNamespace(adapter=[f"new={folder}"])
+    assert _adapters(served, {"en-de": []}) == {"new": ("en-de", str(folder))}
     (event,) = record_of(folder)["events"]
     held, old = event["tests"]
     assert (held["verdict"], event["event"]) == ("better", "1 is taken")
@@ -81,6 +89,9 @@ def test_what_forgets_too_much_is_refused(
     learned(trained[0], tmp_path / "learned", lines, tolerance=0.5)
     adapter = current(tmp_path / "learned")
     assert (adapter and adapter.name) == name
+    if adapter is None:
+        with pytest.raises(UserError, match="has no adapter yet"):
+            workdir_of(tmp_path / "learned")
 
 
 def test_mistakes_are_told(trained, tmp_path):
@@ -90,5 +101,5 @@ def test_mistakes_are_told(trained, tmp_path):
     with pytest.raises(UserError, match="no old test set is named"):
         learned(trained[0], folder, ["a"], test="")
     (tmp_path / "bad.jsonl").write_text('{"source": "a", "target": "b"}\n{"x": 1}\n')
-    with pytest.raises(UserError, match="line 2, is no correction"):
+    with pytest.raises(UserError, match="line 2, is not a correction"):
         command.corrections(tmp_path / "bad.jsonl", "en", "de")

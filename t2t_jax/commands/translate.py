@@ -73,7 +73,7 @@ def define_flags():
     define_engine_flag()
     define_adapter_flag(
         "NAME=DIR, once or more: input lines are NAME<tab>TEXT, an empty name is the "
-        "model alone."
+        "model alone"
     )
     define_task_flag()
     define_search_flags()
@@ -151,7 +151,7 @@ def main(_):
     ):
         say(f"part {args.part} is finished; --merge compares what parts are made from")
         return None
-    changes = pair_options(args)
+    changes, named = pair_options(args), named_adapters(args)
     preserved = preserving_flags(args)
     from t2t_jax.extensions.decoding.preserving import Report
 
@@ -171,15 +171,9 @@ def main(_):
             text = InputFile(Path(args.input), part)
     # Files are checked before loading, so that mistakes are reported at once.
     read_config(args)
-    translator, named = load_translator(args), {}
-    for value in args.adapter:
-        name, equals, place = value.partition("=")
-        if not equals and len(args.adapter) > 1:
-            raise UserError(f"--adapter={value}: of several, each needs a NAME=DIR")
-        if equals:
-            named[name] = place
-        else:
-            translator = translator.with_adapter(value)
+    translator = load_translator(args)
+    if place := named.pop("", None):
+        translator = translator.with_adapter(place)
     task, translator = chosen_task(translator, args)
     refuse_unused(task, args)
     # What is computed from translations must not cut them, either.
@@ -209,7 +203,7 @@ def main(_):
     languages = languages_of(task) if args.pairs is not None else None
     piped = text or path or processes.distributed()
     typed = not piped and sys.stdin.isatty() and sys.stdout.isatty()
-    if typed and task.predicts == "target":
+    if typed and task.predicts == "target" and not named:
         return _prompt(translator, options, args, task)
     if typed:
         say(repr(translator))
@@ -258,6 +252,28 @@ def main(_):
     for line in report.lines():
         say(line)
     return None
+
+
+def named_adapters(args: flags.FlagValues) -> dict[str, str]:
+    """The workdirs of --adapter by name; one alone may have none: ""."""
+    named: dict[str, str] = {}
+    for value in args.adapter:
+        name, equals, place = value.partition("=") if "=" in value else ("", "", value)
+        if name in named or not place or bool(name) != bool(equals):
+            raise UserError(
+                f"--adapter={value}; want NAME=DIR, each with another NAME, or one DIR"
+            )
+        named[name] = place
+    if "" in named and len(named) > 1:
+        raise UserError(f"--adapter={named['']}: of several, each needs a NAME=DIR")
+    whole = "format", *LINE_OPTIONS
+    unused = [f"--{n}" for n in whole if args[n].value not in (None, False, "")]
+    if unused and named and "" not in named:
+        raise UserError(
+            f"{', '.join(unused)}: not with lines that name their adapters; translate "
+            "the lines of each by themselves, with --adapter=DIR"
+        )
+    return named
 
 
 def merge_parts(args: flags.FlagValues) -> None:

@@ -31,11 +31,13 @@ def open_log(
 ) -> tuple[list[Any], "DiskFile | BucketFile"]:
     """Opens a log to append lines, which begin with `begin`; also returns its entries.
 
-    Half of such a line, which a crash has left, is cut off. Another tail was not
-    written here: it becomes a damaged line.
+    Half of such a line, which a crash has left, is cut off. A line that only lacks its
+    end stays. Another tail was not written here: it becomes a damaged line.
     """
     content = file.read_bytes() if file.exists() else b""
     entries, tail = parse_lines(content, parse)
+    if (whole := parse_lines(tail + b"\n", parse).entries[0]) is not None:
+        return [*entries, whole], open_growing(file, content + b"\n")
     # The tail may be shorter than the beginning it is compared with.
     if tail.startswith(begin[: len(tail)]):
         return entries, open_growing(file, content[: len(content) - len(tail)])

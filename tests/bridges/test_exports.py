@@ -7,6 +7,7 @@ import copy
 import importlib.util
 import json
 import re
+import shutil
 import sys
 import types
 import zipfile
@@ -364,7 +365,13 @@ def test_a_package_of_argos_translates_as_we_do_with_its_search(tmp_path):
     made = translator()
     config = changed(made.config, "data", source="eng_Latn", target="pt-BR")
     made = Translator(config, made.vocabulary, made.model, made.parameters, [7])
+    (tmp_path / "unrepeated").mkdir()
+    to_argos.write(made.with_options(no_repeat_ngram=3), tmp_path / "unrepeated", {})
+    readme = (tmp_path / "unrepeated" / "README.md").read_text("utf-8")
+    assert "does not avoid repetitions (no_repeat_ngram_size)" in readme
+    shutil.rmtree(tmp_path / "unrepeated")
     job = to_argos.write(made, tmp_path, {})
+    assert "repetitions" not in (tmp_path / "README.md").read_text("utf-8")
     name = "translate-en_pb-1_0"
     files = {file.name for file in tmp_path.iterdir()}
     assert files == {"README.md", f"{name}.argosmodel"}

@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 from t2t_jax.commands.config_files import load_config, resolve, say_lines
+from t2t_jax.io.atomic import checked_json, read_checked_json
 from t2t_jax.tools.bridges.vocabularies.written import own_files
 from t2t_jax.workdir import Workdir
 from tests.bridges.exported import needs, translator
@@ -21,6 +22,10 @@ from tests.small_run import ROOT, until, write_pairs
 @pytest.fixture
 def start(tmp_path):
     translator(layers=4).save(tmp_path / "start")
+    file = tmp_path / "start" / "config.json"
+    config = read_checked_json(file)
+    config["data"]["dev"], config["decode"]["checkpoint"] = "dev", "best"
+    file.write_bytes(checked_json(config))
     return tmp_path / "start"
 
 
@@ -37,6 +42,7 @@ def test_the_size_of_the_text_chooses_and_flags_override(start, tmp_path, capsys
     assert (small.train.freeze, large.train.freeze) == ("embedding", "")
     assert (small.decode.checkpoint, large.decode.checkpoint) == ("best", "best")
     assert config(2_000, dev="").decode.checkpoint == "average"
+    assert small.train.init_checkpoint == "best"  # which translates for the start
     # Ten times 2,000 pairs of about 20 tokens.
     assert 150 < large.train.steps * large.data.batch_tokens / 2_000 < 300
     assert config(2_000, batch_tokens=512).train.steps > 2 * large.train.steps
@@ -48,7 +54,7 @@ def test_the_size_of_the_text_chooses_and_flags_override(start, tmp_path, capsys
     listed = capsys.readouterr().err
     assert re.search(rf"train.steps +40 +as given; {large.train.steps} would", listed)
     assert re.search(r"train.freeze +'decoder' +as given; '' would", listed)
-    assert re.search(r"train.peak_learning_rate +0.008 +0.001 . 128 / width 16", listed)
+    assert re.search(r"peak_learning_rate +0.001 +0.001 . min\(1, 128 / width", listed)
     say_lines(file, "next_commands", given, "my runs/tuned")
     printed = capsys.readouterr().err
     assert f"compare {start} 'my runs/tuned' --test=dev" in printed

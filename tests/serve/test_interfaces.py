@@ -412,5 +412,10 @@ def test_suggestions_are_kept_for_learn(client, tmp_path):
     learned = [("a cat", "eine Katze"), ("a b", "eine Katze")]
     assert corrections(file, "en", "de") == learned
     assert corrections(file, "de", "en") == []
+    several = client(FakeEngine("fr-en", "de-en"), suggestions=_suggestions(str(file)))
+    auto = {"q": "de: Katze", "s": "a cat", "source": "auto", "target": "en"}
+    assert several.post("/suggest", json=auto).json() == {"success": True}
+    assert corrections(file, "de", "en") == [("de: Katze", "a cat")]
+    assert several.post("/suggest", json={**auto, "q": "cat"}).status_code == 400
     with pytest.raises(UserError, match="want a file on disk"):
         _suggestions("gs://bucket/file")

@@ -1,7 +1,9 @@
 """Adapters: a base and a low-rank change of it are one model, in every way."""
 
+import collections
 import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 from flax import nnx
 
 from t2t_jax import Translator, UserError, train
+from t2t_jax.commands.translate import named_adapters
 from t2t_jax.config import from_config_dict
 from t2t_jax.extensions.model.low_rank import LowRank
 from t2t_jax.model.model import build
@@ -181,6 +184,35 @@ def test_lines_name_their_adapters(adapter):
             translate(["a\tx", line], 5)
 
 
+@pytest.mark.parametrize(
+    ("given", "flags", "message"),
+    [
+        (["a=x", "b=y=z"], {}, None),
+        (["x"], {"alignments": True}, None),
+        (["a=x", "a=y"], {}, "each with another NAME"),
+        (["=x"], {}, "want NAME=DIR"),
+        (["a="], {}, "want NAME=DIR"),
+        (["a=x", "y"], {}, "of several, each needs"),
+        # They would be those of the base, or of the line with its name.
+        (["a=x"], {"alignments": True}, "--alignments: not with lines that name"),
+        (["a=x"], {"pairs": "p"}, "--pairs: not with lines that name"),
+        (["a=x"], {"min_confidence": -0.5}, "--min_confidence: not with lines"),
+    ],
+)
+def test_flags_of_named_adapters(given, flags, message):
+    class Flags(collections.defaultdict):
+        adapter = given
+
+    args = Flags(lambda: SimpleNamespace(value=None))
+    args |= {name: SimpleNamespace(value=value) for name, value in flags.items()}
+    if message is None:
+        names = {"a": "x", "b": "y=z"} if len(given) > 1 else {"": "x"}
+        assert named_adapters(args) == names
+        return
+    with pytest.raises(UserError, match=message):
+        named_adapters(args)
+
+
 def test_it_resumes_to_the_bit(adapter, text, tmp_path):
     base, run = adapter
     with pytest.raises(KeyboardInterrupt):
@@ -198,7 +230,7 @@ def test_another_base_is_refused(adapter, text, tmp_path):
     _, run = adapter
     other = tmp_path / "other"
     train(config_for(text, data={"test": ""}, train={"seed": 7, "steps": 4}), other)
-    with pytest.raises(UserError, match="trained on other parameters"):
+    with pytest.raises(UserError, match="parameters.*--checkpoint=average"):
         Translator.load(other).with_adapter(run)
     with pytest.raises(UserError, match="wants one model"):
         Translator.load([other, other]).with_adapter(run)

@@ -45,6 +45,15 @@ def test_half_a_line_left_by_a_crash_is_cut_off(tmp_path):
     assert (entries[1]["loss"], entries[1]["gradient_norm"]) == (None, None)
 
 
+def test_a_line_that_only_lacks_its_end_stays(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "kind": "train", "loss": 3.0}')
+    lines = MetricsLog(path)
+    lines.write(2, "train", {"loss": 2.0})
+    lines.close()
+    assert [entry["step"] for entry in read(path)] == [1, 2]
+
+
 def test_the_end_of_a_line_that_no_run_wrote_becomes_a_damaged_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "kind": "dev"}\n[]\n{"kind": "dev"')

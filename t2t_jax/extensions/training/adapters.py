@@ -50,12 +50,6 @@ def check(config: Config) -> None:
     choose_checkpoints(base, base.config(), train.init_checkpoint)
 
 
-def base_sha256(workdir: Workdir) -> str:
-    """The SHA-256 of the parameters that an adapter was trained on."""
-    # Behind those of the models that the loss reads: see `frozen_models.open_frozen`.
-    return workdir.text()["frozen"][-1]
-
-
 def check_base(workdir: Workdir, base: str, parameters: Parameters) -> None:
     """Refuses to put an adapter on other parameters than it was trained on.
 
@@ -63,13 +57,15 @@ def check_base(workdir: Workdir, base: str, parameters: Parameters) -> None:
       base: their name for the message.
       parameters: float32.
     """
-    expected, sha256 = base_sha256(workdir), parameters_sha256(parameters)
+    # Behind those of the models that the loss reads: see `frozen_models.open_frozen`.
+    expected, sha256 = workdir.text()["frozen"][-1], parameters_sha256(parameters)
+    train = workdir.config().train
     if sha256 != expected:
         raise UserError(
             f"the adapter {workdir} was trained on other parameters than those of "
             f"{base}: SHA-256 {expected[:12]} then, {sha256[:12]} here. Give the model "
             "that it was trained on, at the same checkpoint: "
-            f"{workdir.config().train.init_from}"
+            f"--workdir={train.init_from} --checkpoint={train.init_checkpoint}"
         )
 
 

@@ -28,3 +28,13 @@ def current(folder: epath.PathLike) -> epath.Path | None:
     """The current adapter of a folder; None if it has none."""
     names = record_of(folder)["current"]
     return locate(folder) / names[-1] if names else None
+
+
+def workdir_of(place: epath.PathLike) -> epath.Path:
+    """An adapter's workdir: that of a folder's current one, or the place itself."""
+    if (adapter := current(place)) is None and (locate(place) / CURRENT).exists():
+        raise UserError(
+            f"{place} has no adapter yet: all that `learn` has trained were refused; "
+            "serve the model without it"
+        )
+    return adapter or locate(place)

@@ -24,7 +24,7 @@ from t2t_jax.data.corpus import Pair, open_corpora, open_specs, scheme_of
 from t2t_jax.extensions.training.current_adapter import CURRENT, current, record_of
 from t2t_jax.io.atomic import checked_json, write_atomically
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.json_lines import read_lines
+from t2t_jax.io.json_lines import parse_lines
 from t2t_jax.io.locations import join_names, split_names
 from t2t_jax.io.lock import exclusive
 from t2t_jax.io.messages import say
@@ -139,13 +139,12 @@ def corrections(file: Path, source: str, target: str) -> list[Pair]:
         return *pair, [entry.get("source_language"), entry.get("target_language")]
 
     if not file.is_file():
-        raise UserError(f"--corrections={file} is no file")
-    entries, tail = read_lines(file, parse)
-    if tail or None in entries:
-        number = len(entries) + 1 if None not in entries else entries.index(None) + 1
+        raise UserError(f"--corrections={file} is not a file")
+    entries, _ = parse_lines(file.read_bytes().removesuffix(b"\n") + b"\n", parse)
+    if None in entries:
         raise UserError(
-            f"{file}, line {number}, is no correction; want a JSON object with source "
-            "and target"
+            f"{file}, line {entries.index(None) + 1}, is not a correction; want a JSON "
+            "object with source and target"
         )
     found = {
         entry[0]: entry[1]
@@ -182,17 +181,20 @@ def _replay(args: flags.FlagValues, data, count: int) -> str:
         raise UserError(f"{e}\n--replay=TEXT, or --replay= for none") from None
     share = min(1.0, REPLAYED * count / max(1, pairs))
     say(f"{share * pairs:,.0f} of {pairs:,.0f} old pairs are replayed in each pass")
-    return join_names(f"{c.spec}@{c.weight * share:.6f}" for c in corpora)
+    return join_names(f"{c.spec}@{c.weight * share:.9f}" for c in corpora)
 
 
 def _train(args, text: Path, workdir: Path, replayed: str) -> None:
     from t2t_jax import load_config, train
 
     named = [join_names([str(text / "corrections")]), replayed]
+    data = Workdir(args.workdir).config().data
+    layout = {n: getattr(data, n) for n in ("columns", "score_column", "min_score")}
+    start = {"init_checkpoint": args.checkpoint} if args.checkpoint else {}
     config = load_config(
         f"finetune:{args.workdir}",
-        data={"train": ",".join(filter(None, named)), "dev": "", "test": ""},
-        train={"adapter": "lora", "init_checkpoint": args.checkpoint or "average"},
+        data={"train": ",".join(filter(None, named)), "dev": "", "test": "", **layout},
+        train={"adapter": "lora", **start},
     )
     train(config, workdir)
 

@@ -33,6 +33,7 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions
+from t2t_jax.extensions.training.current_adapter import workdir_of
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.growing import DiskFile, open_log
 from t2t_jax.io.locations import is_local, locate, split_names
@@ -283,7 +284,7 @@ def _adapters(args: flags.FlagValues, models: dict) -> dict[str, tuple[str, str]
             )
         if name in models or name in adapters:
             raise UserError(f"--adapter={value}: {name} is another one's; rename it")
-        Workdir(place).config()  # refuses what is not a workdir
+        Workdir(workdir_of(place)).config()  # refuses what is not a workdir
         direction = _direction(f"--adapter={value}", direction, models)
         adapters[name] = direction, place
     return adapters

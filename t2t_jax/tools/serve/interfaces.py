@@ -86,9 +86,11 @@ async def suggest(call: Call) -> dict:
     if not (f["q"].strip() and f["s"].strip()):
         raise bad("q or s is empty; want a text and its better translation")
     source = None if f["source"].lower() == "auto" else f["source"]
-    [direction, *_] = service.fitting(source, f["target"])
-    if name := f["direction"]:
-        direction = service.choose("", DirectionQuery(None, None, name)).direction
+    direction, *others = service.fitting(source, f["target"])
+    query = DirectionQuery(source, f["target"], f["direction"])
+    if query.name or any(other.source != direction.source for other in others):
+        if (direction := service.choose(f["q"], query).direction) is None:
+            raise bad("the language of q is not clear; name it as source")
     record = await service.provenance(direction, None)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     line = {

@@ -16,7 +16,7 @@ from t2t_jax.io.errors import UserError
 from t2t_jax.text.languages import identify
 from t2t_jax.tools.bridges.exports import to_ctranslate2
 from t2t_jax.tools.bridges.exports.card import card, direction, translates, write_files
-from t2t_jax.tools.bridges.formats import ExportFormat
+from t2t_jax.tools.bridges.formats import ExportFormat, repetition_fields
 
 VERSION = "1.0"  # of the package
 SEARCH = {"beam": 4, "alpha": 0.2}  # Argos Translate's own
@@ -65,7 +65,10 @@ def write(
         metadata |= {f"{end}_code": code, f"{end}_name": language_name(language)}
     use = _USE.format(package=package, name=name, source=codes[0], target=codes[1])
     heading = f"{direction(translator)}, for Argos Translate"
-    text = card(translator, heading, use, _DIFFERENCES, options.get("scores"))
+    differences = _DIFFERENCES
+    if refused := repetition_fields(translator.config.decode):
+        differences += (f"It does not avoid repetitions ({', '.join(refused)}).",)
+    text = card(translator, heading, use, differences, options.get("scores"))
     write_files(folder, {"README.md": text.encode()})
     files = {
         "README.md": text.encode(),
