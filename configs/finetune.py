@@ -112,7 +112,10 @@ def chosen(
     if not pairs:
         steps, steps_why = 1_000, "the text is not here yet"
     base_rate = RATE * (1 if adapter == "none" else ADAPTER)
-    rate = float(f"{base_rate * 128 / model.width:.2g}")
+    scale, rate_why = 128 / model.width, f"{base_rate:g} * 128 / width {model.width}"
+    if scale > 1 and adapter != "none":  # 0.08 at width 16 ended in empty lines
+        scale, rate_why = 1, f"{base_rate:g}, as at width 128"
+    rate = float(f"{base_rate * scale:.2g}")
     rare = 0 < 10 * tokens < vocabulary
     compared = f"about {tokens:,.0f} tokens of text, {vocabulary:,} in the vocabulary: "
     frozen_why = "few embeddings would learn" if rare else "what is frozen learns less"
@@ -124,7 +127,7 @@ def chosen(
         "train.steps": (-(-steps // 4) * 4, steps_why),
         "train.peak_learning_rate": (
             rate,
-            f"{base_rate:g} * 128 / width {model.width}; lower learns and forgets less",
+            f"{rate_why}; lower learns and forgets less",
         ),
         "train.freeze": ("embedding" * rare, compared + frozen_why),
         "model.dropout": (0.1, "the paper's; 0.3 learned less from 300 pairs"),

@@ -177,6 +177,9 @@ def main(_):
         if not equals and len(args.adapter) > 1:
             raise UserError(f"--adapter={value}: of several, each needs a NAME=DIR")
         if equals:
+            if name in named or not (name and place):
+                reason = f"{name} is given twice" if name in named else "want NAME=DIR"
+                raise UserError(f"--adapter={value}: {reason}")
             named[name] = place
         else:
             translator = translator.with_adapter(value)

@@ -28,3 +28,19 @@ def current(folder: epath.PathLike) -> epath.Path | None:
     """The current adapter of a folder; None if it has none."""
     names = record_of(folder)["current"]
     return locate(folder) / names[-1] if names else None
+
+
+def adapter_at(place: epath.PathLike) -> epath.PathLike:
+    """The workdir of an adapter: the place itself, or what is current in its folder.
+
+    Raises:
+      UserError: a folder of `learn` that has taken no adapter yet.
+    """
+    if not (locate(place) / CURRENT).exists():
+        return place
+    if (workdir := current(place)) is None:
+        raise UserError(
+            f"{place} has no current adapter: none was better than its base; leave "
+            "--adapter out to serve the base"
+        )
+    return workdir
