@@ -172,7 +172,7 @@ def main(_):
     def load(name: str) -> "Translator":
         if name in adapters:
             base, place = adapters[name]
-            say(f"{name}: the adapter {place} of {base}")
+            say(f"{name}: the adapter {adapter_at(place)} of {base}")
             return translators[base].with_adapter(place)
         places = models[name] if len(models[name]) > 1 else models[name][0]
         weights, engine = args.weights, engines.get(name, args.engine)
