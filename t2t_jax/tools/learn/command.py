@@ -175,7 +175,11 @@ def _open_tests(base: Workdir, tests: list[str]) -> list[Corpus]:
     """Opens the old test sets: a mistake is reported before training."""
     from t2t_jax.tasks.table import task_of
 
-    return open_specs(join_names(tests), task_of(base.config()).open)
+    corpora = open_specs(join_names(tests), task_of(base.config()).open)
+    for corpus in corpora:
+        for _ in corpus.pairs():  # files are read now
+            pass
+    return corpora
 
 
 def _absolute(specs: str, folder: str) -> str:
