@@ -337,13 +337,13 @@ base_alignments_of_named_adapters t2t_jax/commands/translate.py
   - if unused and named and "" not in named:
   + if unused and "" in named:
     training/test_adapters.py test_flags_of_named_adapters
-a_folder_of_learn_is_no_adapter t2t_jax/tools/serve/command.py
-  - Workdir(workdir_of(place)).config()
-  + Workdir(place).config()
-    test_learn.py test_it_is_taken_if_better_and_refused_if_not
 corrections_are_tested_on_what_was_learned t2t_jax/tools/learn/command.py
   - learned = [pair for pair in pairs if not is_held_back(pair[0])]
   + learned = pairs
+    test_learn.py test_it_is_taken_if_better_and_refused_if_not
+what_is_current_is_not_served t2t_jax/tools/serve/command.py
+  - Workdir(workdir := adapter_at(place)).config()
+  + Workdir(workdir := place).config()
     test_learn.py test_it_is_taken_if_better_and_refused_if_not
 dev_scores_of_the_raw_parameters t2t_jax/training/loop.py
   - parameters = self.state.best_parameters()

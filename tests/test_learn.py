@@ -9,13 +9,13 @@ import pytest
 from t2t_jax import Translator, UserError
 from t2t_jax.extensions.training.current_adapter import (
     CURRENT,
+    adapter_at,
     current,
     record_of,
-    workdir_of,
 )
 from t2t_jax.io.atomic import checked_json
 from t2t_jax.tools.learn import command
-from t2t_jax.tools.serve.command import _adapters
+from t2t_jax.tools.serve import command as serve_command
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 SAME = "ja ja ja"
@@ -28,7 +28,6 @@ def learned(base, folder, lines, tolerance=100.0, **changes):
     file.write_text("\n".join(map(json.dumps, rows)))
     args = {"workdir": str(base), "checkpoint": None, "corrections": str(file)}
     args |= {"replay": None, "test": None, "tolerance": tolerance} | changes
-    folder.mkdir(exist_ok=True)
     command._learn(SimpleNamespace(**args), folder)
 
 
@@ -43,8 +42,9 @@ def test_it_is_taken_if_better_and_refused_if_not(
     # A folder stands for its current adapter.
     [answer] = plain.with_adapter(folder).translate(lines[:1], warn=False)
     assert answer.text.startswith("ja")
-    served = SimpleNamespace(adapter=[f"new={folder}"])
-    assert _adapters(served, {"en-de": []}) == {"new": ("en-de", str(folder))}
+    args = SimpleNamespace(adapter=[f"a={folder}"], engine="auto", weights="float32")
+    served = serve_command._adapters(args, {"en-de": [base]})
+    assert served == {"a": ("en-de", str(folder))}
     (event,) = record_of(folder)["events"]
     held, old = event["tests"]
     assert (held["verdict"], event["event"]) == ("better", "1 is taken")
@@ -89,13 +89,35 @@ def test_what_forgets_too_much_is_refused(
     learned(trained[0], tmp_path / "learned", lines, tolerance=0.5)
     adapter = current(tmp_path / "learned")
     assert (adapter and adapter.name) == name
-    if adapter is None:
-        with pytest.raises(UserError, match="has no adapter yet"):
-            workdir_of(tmp_path / "learned")
+    if name is None:
+        with pytest.raises(UserError, match="has no current adapter"):
+            adapter_at(tmp_path / "learned")
+
+
+def test_back_wants_a_folder_only(tmp_path, monkeypatch, capsys):
+    args = SimpleNamespace(workdir=None, corrections=None, back=True)
+    monkeypatch.setattr(command.flags, "FLAGS", args)
+    args.folder = str(tmp_path / "typo")
+    with pytest.raises(UserError, match="is not a folder of learn"):
+        command.main([])
+    assert not (tmp_path / "typo").exists()
+    (tmp_path / CURRENT).write_bytes(
+        checked_json({"current": ["1", "2"], "events": []})
+    )
+    args.folder = str(tmp_path)
+    command.main([])
+    assert current(tmp_path).name == "1"
+    args.back = False
+    with pytest.raises(UserError, match="--corrections=FILE, or --back"):
+        command.main([])
 
 
 def test_mistakes_are_told(trained, tmp_path):
     folder = tmp_path / "learned"
+    lines = [f"line {n}" for n in range(120)]
+    for mistake in ({"test": "nope"}, {"replay": "nope"}):
+        with pytest.raises(UserError, match=r"nope\.en does not exist"):
+            learned(trained[0], folder, lines, **mistake)
     with pytest.raises(UserError, match="has 9 corrections .* want 100 or more"):
         learned(trained[0], folder, [f"line {n}" for n in range(9)])
     with pytest.raises(UserError, match="no old test set is named"):
@@ -103,3 +125,4 @@ def test_mistakes_are_told(trained, tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"source": "a", "target": "b"}\n{"x": 1}\n')
     with pytest.raises(UserError, match="line 2, is not a correction"):
         command.corrections(tmp_path / "bad.jsonl", "en", "de")
+    assert not folder.exists()  # all is checked before anything is written

@@ -58,3 +58,8 @@ def test_options_are_those_of_translate():
 def test_other_tasks_languages_and_options_are_refused(task, options, message):
     with pytest.raises(UserError, match=message):
         pipeline(task, translator(1), **options)
+
+
+def test_what_is_no_text_is_refused():
+    with pytest.raises(UserError, match="3 is not a text"):
+        pipeline("translation", translator(1))(3)

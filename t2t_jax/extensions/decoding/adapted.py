@@ -12,7 +12,7 @@ from t2t_jax.config import Config
 from t2t_jax.decoding.batches import replicate
 from t2t_jax.decoding.results import Translation
 from t2t_jax.extensions.training.adapters import check_base
-from t2t_jax.extensions.training.current_adapter import workdir_of
+from t2t_jax.extensions.training.current_adapter import adapter_at
 from t2t_jax.io.errors import UserError, did_you_mean
 from t2t_jax.model.layers import Parameters
 from t2t_jax.parallel import processes
@@ -30,7 +30,7 @@ def attach(
 ) -> "Translator":
     """A translator of the base's arrays and an adapter's: `Translator.with_adapter`."""
     if not isinstance(place, Workdir):
-        place = workdir_of(place)
+        place = adapter_at(place)
     workdir, (member, *others) = Workdir.open(place), base.members
     config, vocabulary = workdir.config_and_vocabulary()
     adapter = config.train.variant("adapter")

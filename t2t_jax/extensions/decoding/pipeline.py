@@ -1,6 +1,6 @@
 """`pipeline("translation", model=DIR)`: the callable that Transformers had before 5."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from t2t_jax.decoding.translator import Translator
@@ -59,6 +59,8 @@ def pipeline(task: str, model: Any, **options: Any) -> Callable:
 
         if isinstance(inputs, str):
             return records([inputs])[0]
+        if not isinstance(inputs, Iterable):
+            raise UserError(f"{inputs!r} is not a text; want one, or several")
         if not isinstance(inputs, list):
             batches = chunks(iter(inputs), max(1, search.get("batch_size", 1)))
             return (row for batch in batches for row in records([*batch]))

@@ -30,11 +30,17 @@ def current(folder: epath.PathLike) -> epath.Path | None:
     return locate(folder) / names[-1] if names else None
 
 
-def workdir_of(place: epath.PathLike) -> epath.Path:
-    """An adapter's workdir: that of a folder's current one, or the place itself."""
-    if (adapter := current(place)) is None and (locate(place) / CURRENT).exists():
+def adapter_at(place: epath.PathLike) -> epath.PathLike:
+    """The workdir of an adapter: the place itself, or what is current in its folder.
+
+    Raises:
+      UserError: a folder of `learn` that has taken no adapter yet.
+    """
+    if not (locate(place) / CURRENT).exists():
+        return place
+    if (workdir := current(place)) is None:
         raise UserError(
-            f"{place} has no adapter yet: all that `learn` has trained were refused; "
-            "serve the model without it"
+            f"{place} has no current adapter: none was better than its base; leave "
+            "--adapter out to serve the base"
         )
-    return adapter or locate(place)
+    return workdir

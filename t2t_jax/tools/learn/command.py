@@ -20,7 +20,7 @@ from pathlib import Path
 from absl import flags
 
 from t2t_jax.commands.flags import define_workdir_flags
-from t2t_jax.data.corpus import Pair, open_corpora, open_specs, scheme_of
+from t2t_jax.data.corpus import Corpus, Pair, open_corpora, open_specs, scheme_of
 from t2t_jax.extensions.training.current_adapter import CURRENT, current, record_of
 from t2t_jax.io.atomic import checked_json, write_atomically
 from t2t_jax.io.errors import UserError
@@ -37,7 +37,7 @@ DECIDES = "chrf"  # of few lines, it tells systems apart sooner than BLEU
 
 
 def define_flags():
-    define_workdir_flags(dtype=False)
+    define_workdir_flags(dtype=False, required=False)  # not for --back
     string = flags.DEFINE_string
     string("corrections", None, "File of corrections, JSON Lines.")
     string("folder", None, "Folder of the adapters and their texts.", required=True)
@@ -61,13 +61,14 @@ def define_flags():
 def main(_):
     args = flags.FLAGS
     folder = Path(args.folder).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder):
-        if args.back:
+    if args.back:
+        if not (folder / CURRENT).is_file():
+            raise UserError(f"--folder={folder} is not a folder of learn: no {CURRENT}")
+        with exclusive(folder):
             return _go_back(folder)
-        if not args.corrections:
-            raise UserError("--corrections is missing; want FILE, or --back")
-        return _learn(args, folder)
+    if not (args.workdir and args.corrections):
+        raise UserError("want --workdir=BASE and --corrections=FILE, or --back")
+    return _learn(args, folder)
 
 
 def _go_back(folder: Path) -> None:
@@ -99,18 +100,28 @@ def _learn(args: flags.FlagValues, folder: Path) -> None:
             f"{data.target}; want {LEAST} or more, or a difference cannot be told from "
             "chance"
         )
-    numbers = [int(p.name) for p in folder.iterdir() if p.name.isdecimal()]
-    number = 1 + max(numbers, default=0)
-    text, workdir = folder / f"text-{number}", folder / str(number)
-    text.mkdir(exist_ok=True)
-    for name, chosen in (("corrections", learned), ("held", held)):
-        for side, language in enumerate((data.source, data.target)):
-            lines = "".join(f"{pair[side]}\n" for pair in chosen)
-            write_atomically(text / f"{name}.{language}", lines.encode())
+    tests = [test.spec for test in _open_tests(base, tests)]
     say(f"{len(learned):,} corrections to learn from, {len(held):,} held back")
     replayed = _replay(args, data, len(learned))
-    _train(args, text, workdir, replayed)
-    verdicts = [*_compare(base, args.checkpoint, folder, workdir, text, tests)]
+    with exclusive(folder):  # made here: nothing is written before all is checked
+        numbers = [int(p.name) for p in folder.iterdir() if p.name.isdecimal()]
+        number = 1 + max(numbers, default=0)
+        text, workdir = folder / f"text-{number}", folder / str(number)
+        text.mkdir(exist_ok=True)
+        for name, chosen in (("corrections", learned), ("held", held)):
+            for side, language in enumerate((data.source, data.target)):
+                lines = "".join(f"{pair[side]}\n" for pair in chosen)
+                write_atomically(text / f"{name}.{language}", lines.encode())
+        _train(args, text, workdir, replayed)
+        verdicts = [*_compare(base, args.checkpoint, folder, workdir, text, tests)]
+        _judge(args, base, folder, number, verdicts)
+
+
+def _judge(
+    args: flags.FlagValues, base: Workdir, folder: Path, number: int, verdicts: list
+) -> None:
+    """Makes an adapter the current one if it is better and forgets little."""
+    workdir = folder / str(number)
     improved = verdicts[0]["verdict"] == "better"
     lost = [v for v in verdicts[1:] if v["verdict"] == "worse"]
     lost = [v for v in lost if v["difference"] < -args.tolerance]
@@ -157,6 +168,17 @@ def corrections(file: Path, source: str, target: str) -> list[Pair]:
 def is_held_back(source: str) -> bool:
     """True for a fifth of all sources, the same ones each time."""
     return hashlib.sha256(source.encode()).digest()[0] % HELD_BACK == 0
+
+
+def _open_tests(base: Workdir, tests: list[str]) -> list[Corpus]:
+    """Opens the old test sets: a mistake is reported before training."""
+    from t2t_jax.tasks.table import task_of
+
+    corpora = open_specs(join_names(tests), task_of(base.config()).open)
+    for corpus in corpora:
+        for _ in corpus.pairs():  # files are read now
+            pass
+    return corpora
 
 
 def _absolute(specs: str, folder: str) -> str:
@@ -209,7 +231,6 @@ def _compare(
 ) -> Iterator[dict]:
     """Compares the new adapter with what is current, first on what was held back."""
     from t2t_jax import Translator, compare
-    from t2t_jax.tasks.table import task_of
 
     plain = Translator.load(base, checkpoint)
     before = current(folder)
@@ -218,8 +239,8 @@ def _compare(
         "new": plain.with_adapter(workdir),
     }
     data = plain.config.data
-    for number, test in enumerate([join_names([str(text / "held")]), *tests]):
-        (corpus,) = open_specs(test, task_of(plain.config).open)
+    for number, test in enumerate([str(text / "held"), *tests]):
+        (corpus,) = _open_tests(base, [test])
         lines, outputs = [source for source, _ in corpus.pairs()], {}
         for name, model in models.items():
             file = text / f"{number}-{name}.{data.target}"
@@ -228,7 +249,7 @@ def _compare(
             write_atomically(file, answers.encode())
             outputs[name] = join_names([str(file)])
         direction = f"{data.source}-{data.target}"
-        comparison = compare(outputs, test, direction=direction, train="")
+        comparison = compare(outputs, join_names([test]), direction=direction, train="")
         (totals,) = ({t["name"]: t for t in s["totals"]} for s in comparison.sets)
         for total in totals.values():
             scores = [f"{system['score']:.2f}" for system in total["systems"]]

@@ -33,7 +33,7 @@ from t2t_jax.commands.flags import (
 )
 from t2t_jax.data.corpus import Pair, open_specs
 from t2t_jax.decoding.search_options import SamplingOptions
-from t2t_jax.extensions.training.current_adapter import workdir_of
+from t2t_jax.extensions.training.current_adapter import adapter_at
 from t2t_jax.io.errors import UserError, first_line
 from t2t_jax.io.growing import DiskFile, open_log
 from t2t_jax.io.locations import is_local, locate, split_names
@@ -172,7 +172,7 @@ def main(_):
     def load(name: str) -> "Translator":
         if name in adapters:
             base, place = adapters[name]
-            say(f"{name}: the adapter {place} of {base}")
+            say(f"{name}: the adapter {adapter_at(place)} of {base}")
             return translators[base].with_adapter(place)
         places = models[name] if len(models[name]) > 1 else models[name][0]
         weights, engine = args.weights, engines.get(name, args.engine)
@@ -283,9 +283,17 @@ def _adapters(args: flags.FlagValues, models: dict) -> dict[str, tuple[str, str]
                 "captions=runs/captions"
             )
         if name in models or name in adapters:
-            raise UserError(f"--adapter={value}: {name} is another one's; rename it")
-        Workdir(workdir_of(place)).config()  # refuses what is not a workdir
+            raise UserError(
+                f"--adapter={value}: a direction or an adapter is called {name} "
+                "already; rename it"
+            )
+        Workdir(workdir := adapter_at(place)).config()  # refuses what is none
         direction = _direction(f"--adapter={value}", direction, models)
+        if args.engine == "ctranslate2" or args.weights != "float32":
+            raise UserError(
+                f"--adapter={value} wants --engine=jax and --weights=float32; or serve "
+                f"it by itself, merged with its base: --model={name}={workdir}"
+            )
         adapters[name] = direction, place
     return adapters
 
