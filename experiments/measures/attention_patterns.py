@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.decoding.results import AttentionMaps
-from t2t_jax.extensions.text.word_alignment import Aligner
+from t2t_jax.extensions.text.word_alignment import align_words
 from t2t_jax.text.units import units
 from t2t_jax.tools.explain.attention_summary import entropies, offsets, peaks
 
@@ -136,18 +136,11 @@ def sentences_of(
       text: further pairs of lines, which help to align the words of `maps`.
     """
 
-    numbers: dict[str, int] = {}  # of words
+    def words(line: str) -> list[str]:
+        return [line[begin:end].lower() for begin, end in units(line)]
 
-    def numbered(line: str) -> np.ndarray:
-        words = [line[begin:end].lower() for begin, end in units(line)]
-        return np.array([numbers.setdefault(w, len(numbers)) for w in words], np.int64)
-
-    lines = [*([side.text for side in m.units] for m in maps), *text]
-    pairs = [tuple(map(numbered, pair)) for pair in lines]
-    links: list[set[tuple[int, int]]] = [set() for _ in maps]
-    aligner = Aligner(pairs, len(numbers))
-    for pair, target, source in aligner.links(pairs[: len(maps)]).tolist():
-        links[pair].add((source, target))
+    pairs = [*([side.text for side in m.units] for m in maps), *text]
+    links = align_words([tuple(map(words, pair)) for pair in pairs], len(maps))
     return {
         "encoder": [self_attention(m.source, m.encoder, False) for m in maps],
         "decoder": [self_attention(m.read, m.decoder, True) for m in maps],

@@ -3,7 +3,7 @@
 import numpy as np
 
 from t2t_jax.extensions.text import word_alignment
-from t2t_jax.extensions.text.word_alignment import Aligner
+from t2t_jax.extensions.text.word_alignment import Aligner, align_words
 
 
 def made_up(pairs=300, words=40, seed=0):
@@ -35,6 +35,9 @@ def test_links_of_swapped_words_and_of_one_to_two_are_found():
     }
     found_links = {*map(tuple, links.tolist())}
     assert len(found_links & true_links) > 0.98 * max(len(found_links), len(true_links))
+    text = [tuple([*map(str, side)] for side in pair) for pair in pairs]
+    by_words = align_words(text, 9)
+    assert by_words == [{(s, t) for n, t, s in found_links if n == p} for p in range(9)]
     # A word that was never seen has no links, and empty sentences do no harm.
     empty = np.zeros(0, np.int64)
     odd_pairs = [(empty, pairs[0][1]), (np.array([299]), empty), (empty, empty)]

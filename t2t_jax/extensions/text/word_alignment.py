@@ -17,6 +17,31 @@ EMPTY_SHARE = 0.08  # fast_align's: the words that the empty word is expected to
 NEIGHBOURS = (-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)
 
 
+def align_words(
+    pairs: Sequence[tuple[Words, Words]], aligned: int
+) -> list[set[tuple[int, int]]]:
+    """Links the words of the first `aligned` pairs, by an `Aligner` of all pairs.
+
+    Returns:
+      For each of these pairs, (source word, target word), as numbers from 0.
+    """
+    numbers: dict[str, int] = {}
+    numbered = [tuple(_numbered(pair, numbers)) for pair in pairs]
+    links = [set() for _ in range(aligned)]
+    link_rows = Aligner(numbered, len(numbers)).links(numbered[:aligned])
+    for pair, target, source in link_rows.tolist():
+        links[pair].add((source, target))
+    return links
+
+
+def _numbered(lines: Sequence[Words], numbers: dict[str, int]) -> list[np.ndarray]:
+    """The words of lines as numbers; new words get the next ones."""
+    return [
+        np.array([numbers.setdefault(w, len(numbers)) for w in line], np.int64)
+        for line in lines
+    ]
+
+
 class BothWays(NamedTuple):
     """IBM Model 1 of both directions, without the empty word.
 
@@ -271,13 +296,8 @@ class TranslationTable:
         self, pairs: Sequence[tuple[Words, Words]], iterations: int = 5, least: int = 3
     ):
         self._numbers: dict[str, int] = {}
-        numbers = self._numbers
         sources, targets = (
-            [
-                np.array([numbers.setdefault(w, len(numbers)) for w in p[side]], int)
-                for p in pairs
-            ]
-            for side in (0, 1)
+            _numbered([pair[side] for pair in pairs], self._numbers) for side in (0, 1)
         )
         pairs = list(zip(sources, targets, strict=True))
         self._probability = _Direction(pairs, len(self._numbers), iterations)

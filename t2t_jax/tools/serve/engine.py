@@ -1183,7 +1183,8 @@ class Engine:
             (
                 (t.engine, t.vocabulary.model),
                 [m.config.model for m in t.members],
-                [jax.tree.map(np.shape, m.parameters) for m in t.members],
+                # An adapter's; an export has programs of its own.
+                t.engine == JAX and jax.tree.map(np.shape, t.members[0].parameters),
             )
             for t in (old, translator)
         ]
