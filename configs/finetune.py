@@ -21,9 +21,9 @@ from ml_collections import FieldReference
 
 from t2t_jax import config as fields
 from t2t_jax.config import DataConfig
-from t2t_jax.data.corpus import open_corpora, scheme_of
+from t2t_jax.data.corpus import open_corpora, with_folder
 from t2t_jax.io.errors import UserError
-from t2t_jax.io.locations import join_names, split_names
+from t2t_jax.io.locations import join_names
 from t2t_jax.workdir import Workdir
 
 
@@ -172,7 +172,8 @@ def reasons(config) -> Iterator[str]:
 def next_commands(config, workdir: str | Path) -> Iterator[str]:
     """Yields the commands that compare and deploy, printed after the run."""
     start = config.train.init_from
-    sets = [_test_sets(data) for data in (config.data, Workdir(start).config().data)]
+    both = config.data, Workdir(start).config().data
+    sets = [with_folder(data.test or data.dev, data.dir) for data in both]
     tests = join_names(dict.fromkeys([*sets[0], *sets[1]]))
     yield "what it has learned and forgotten, and how to deploy it:"
     if not sets[1]:
@@ -184,9 +185,3 @@ def next_commands(config, workdir: str | Path) -> Iterator[str]:
     yield f"{command} export --workdir={name} --to=ctranslate2 --output={output}"
     beam = config.decode.beam
     yield f"{command} serve --workdir={name} --engine=auto --beams={beam}"
-
-
-def _test_sets(data) -> list[str]:
-    """The test sets of a config, or its dev sets, as --test names them."""
-    names = split_names(data.test or data.dev)
-    return [n if scheme_of(n) else str(Path(data.dir).expanduser() / n) for n in names]

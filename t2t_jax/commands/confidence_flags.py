@@ -51,7 +51,8 @@ class Marks:
         self, measure: str, options: "ConfidenceOptions", lowest: float | None
     ):
         self.measure, self._options, self._lowest = measure, options, lowest
-        self._low, self._best = 0, []  # the latter: the confidence of each line
+        self._low = 0  # lines that are marked
+        self._best: list[float] = []  # the confidence in each line
 
     @classmethod
     def from_flags(cls, args: flags.FlagValues) -> "Marks | None":

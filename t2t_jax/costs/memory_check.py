@@ -57,10 +57,7 @@ def compile_largest_batch(
     if not shapes:
         return
     on_devices = [
-        replace(
-            s,
-            rows=padded_rows(steps.mesh, s.rows, config.train.accumulate),
-        )
+        replace(s, rows=padded_rows(steps.mesh, s.rows, config.train.accumulate))
         for s in shapes
     ]
     largest = max(

@@ -263,6 +263,12 @@ def in_folder(spec: str, folder: str) -> Path:
     return Path(folder).expanduser() / Path(spec).expanduser()
 
 
+def with_folder(specs: str, folder: str) -> list[str]:
+    """Lists specs that commas separate; files with the folder that they are in."""
+    names = split_names(specs)
+    return [n if scheme_of(n) else str(in_folder(n, folder)) for n in names]
+
+
 def scheme_of(spec: str) -> str:
     """The beginning of a spec that is not files, such as "grammar"; or ""."""
     scheme, colon, _ = spec.partition(":")

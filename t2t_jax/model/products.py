@@ -22,7 +22,7 @@ from t2t_jax.config import ModelConfig
 from t2t_jax.parallel.mesh import target_device
 
 
-class _WeightLike:
+class WeightLike:
     """A weight and more; its shape and type are those of `weight`."""
 
     weight: Any
@@ -38,7 +38,7 @@ class _WeightLike:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Rounded(_WeightLike):
+class Rounded(WeightLike):
     """A weight whose products with float32 activations have operands in bfloat16.
 
     Sums are float32, and so is the gradient by the weight, which is that of a float32
@@ -155,7 +155,7 @@ class Transposed:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Converted(_WeightLike):
+class Converted(WeightLike):
     """A weight with a copy in the type of the activations, made once.
 
     In a loop XLA would convert the weight again in every step.
@@ -177,7 +177,7 @@ class Converted(_WeightLike):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Collected(_WeightLike):
+class Collected(WeightLike):
     """A table whose gradients are added up on each device before devices sum them.
 
     A use adds its gradient on each of the g devices that share the batch to that of

@@ -173,9 +173,7 @@ class TrainingRun:
         self.reporter.roll_back(self.rollbacks.all)
         # Each process fills only the rows on its own devices.
         local = partial(
-            local_layout,
-            self.steps.mesh,
-            accumulate=config.train.accumulate,
+            local_layout, self.steps.mesh, accumulate=config.train.accumulate
         )
         self.batches = feed(pairs, config.data, config.train.seed, self.position, local)
 

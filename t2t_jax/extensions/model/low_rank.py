@@ -7,14 +7,14 @@ from typing import Any
 import jax
 from jax import Array
 
-from t2t_jax.model.products import Weight, product
+from t2t_jax.model.products import Weight, WeightLike, product
 
 RANK = "R"  # its axis in equations, which have small letters
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class LowRank:
+class LowRank(WeightLike):
     """A weight W that counts as W + down up.
 
     The product with W is computed as without the change, so an array W, `Transposed` or
@@ -26,14 +26,6 @@ class LowRank:
     up: Array  # float32 [rank, outputs...]
 
     is_factor = True  # `product` adds nothing to it
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.weight.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.weight.dtype
 
     def __getitem__(self, everything) -> "LowRank":
         return self

@@ -11,16 +11,16 @@ serves the current one; SIGHUP reloads it. --back returns to the one before. Not
 deleted.
 """
 
+import collections
 import datetime
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from absl import flags
 
 from t2t_jax.commands.flags import define_workdir_flags
-from t2t_jax.data.corpus import Corpus, Pair, open_corpora, open_specs, scheme_of
+from t2t_jax.data.corpus import Corpus, Pair, open_corpora, open_specs, with_folder
 from t2t_jax.extensions.training.current_adapter import CURRENT, current, record_of
 from t2t_jax.io.atomic import checked_json, write_atomically
 from t2t_jax.io.errors import UserError
@@ -86,10 +86,11 @@ def _go_back(folder: Path) -> None:
 def _learn(args: flags.FlagValues, folder: Path) -> None:
     base = Workdir(args.workdir)
     data = base.config().data
-    tests = args.test
-    if tests is None:
-        tests = _absolute(data.test, data.dir)
-    if not (tests := split_names(tests)):
+    if args.test is None:
+        named = with_folder(data.test, data.dir)
+    else:
+        named = split_names(args.test)
+    if not named:
         raise UserError("no old test set is named; want --test, of what must stay")
     pairs = corrections(Path(args.corrections).expanduser(), data.source, data.target)
     held = [pair for pair in pairs if is_held_back(pair[0])]
@@ -100,7 +101,7 @@ def _learn(args: flags.FlagValues, folder: Path) -> None:
             f"{data.target}; want {LEAST} or more, or a difference cannot be told from "
             "chance"
         )
-    tests = [test.spec for test in _open_tests(base, tests)]
+    tests = _open_tests(base, named)
     say(f"{len(learned):,} corrections to learn from, {len(held):,} held back")
     replayed = _replay(args, data, len(learned))
     with exclusive(folder):  # made here: nothing is written before all is checked
@@ -176,23 +177,15 @@ def _open_tests(base: Workdir, tests: list[str]) -> list[Corpus]:
 
     corpora = open_specs(join_names(tests), task_of(base.config()).open)
     for corpus in corpora:
-        for _ in corpus.pairs():  # files are read now
-            pass
+        collections.deque(corpus.pairs(), maxlen=0)
     return corpora
-
-
-def _absolute(specs: str, folder: str) -> str:
-    """Names of text with the folder that they are in."""
-    names = (
-        spec if scheme_of(spec) else str(Path(folder).expanduser() / spec)
-        for spec in split_names(specs)
-    )
-    return join_names(names)
 
 
 def _replay(args: flags.FlagValues, data, count: int) -> str:
     """The old text to train on, with weights, as a config names it."""
-    specs = _absolute(data.train, data.dir) if args.replay is None else args.replay
+    specs = args.replay
+    if specs is None:
+        specs = join_names(with_folder(data.train, data.dir))
     if not specs:
         say("no text is replayed")
         return ""
@@ -227,7 +220,7 @@ def _compare(
     folder: Path,
     workdir: Path,
     text: Path,
-    tests: list[str],
+    tests: list[Corpus],
 ) -> Iterator[dict]:
     """Compares the new adapter with what is current, first on what was held back."""
     from t2t_jax import Translator, compare
@@ -239,8 +232,8 @@ def _compare(
         "new": plain.with_adapter(workdir),
     }
     data = plain.config.data
-    for number, test in enumerate([str(text / "held"), *tests]):
-        (corpus,) = _open_tests(base, [test])
+    held = _open_tests(base, [str(text / "held")])
+    for number, corpus in enumerate([*held, *tests]):
         lines, outputs = [source for source, _ in corpus.pairs()], {}
         for name, model in models.items():
             file = text / f"{number}-{name}.{data.target}"
@@ -249,7 +242,8 @@ def _compare(
             write_atomically(file, answers.encode())
             outputs[name] = join_names([str(file)])
         direction = f"{data.source}-{data.target}"
-        comparison = compare(outputs, join_names([test]), direction=direction, train="")
+        test = join_names([corpus.spec])
+        comparison = compare(outputs, test, direction=direction, train="")
         (totals,) = ({t["name"]: t for t in s["totals"]} for s in comparison.sets)
         for total in totals.values():
             scores = [f"{system['score']:.2f}" for system in total["systems"]]
@@ -260,11 +254,12 @@ def _compare(
                 f"({delta['difference']:+.2f}, {delta['low']:+.2f} to "
                 f"{delta['high']:+.2f}, p = {p:.3f}, {delta['verdict']})"
             )
-        yield {"test": test, "lines": len(lines), **totals[DECIDES]["differences"][0]}
+        (decides,) = totals[DECIDES]["differences"]
+        yield {"test": corpus.spec, "lines": len(lines), **decides}
 
 
 def _write(folder: Path, record: dict, event: str, verdicts: list = ()) -> None:
     """Writes what is current, and what has happened."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record["events"].append({"time": now, "event": event, "tests": [*verdicts]})
-    write_atomically(folder / CURRENT, checked_json(json.loads(json.dumps(record))))
+    write_atomically(folder / CURRENT, checked_json(record))

@@ -172,8 +172,9 @@ def main(_):
     def load(name: str) -> "Translator":
         if name in adapters:
             base, place = adapters[name]
-            say(f"{name}: the adapter {adapter_at(place)} of {base}")
-            return translators[base].with_adapter(place)
+            workdir = adapter_at(place)
+            say(f"{name}: the adapter {workdir} of {base}")
+            return translators[base].with_adapter(workdir)
         places = models[name] if len(models[name]) > 1 else models[name][0]
         weights, engine = args.weights, engines.get(name, args.engine)
         if adapters and engine == "auto":
