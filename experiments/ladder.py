@@ -1,0 +1,60 @@
+"""Which text tells what? Three known effects, on a ladder of texts.
+
+    python -m t2t_jax experiment ladder --workdir=DIR --name=built_in --rung=built_in
+    python -m t2t_jax experiment ladder --workdir=DIR --name=multi30k --rung=multi30k \\
+        --config.data.dir=FOLDER
+
+Each rung trains its preset, and the preset with one change whose effect is known: no
+division by sqrt(d_k) (section 3.2.1), half the width of queries and keys (Table 3, row
+B), and the other place of the normalization (Wang et al. 2019, Xiong et al. 2020). What
+the seeds of these rows show is what a rung can show of your idea: the noise, the
+smallest difference that 1, 3 or 5 seeds can show, and the signal-to-noise ratio.
+
+docs/ladder.md says which rung to take.
+"""
+
+from experiments import _texts
+from t2t_jax import load_config
+from t2t_jax.tools.experiment import Experiment, Row, with_fields
+
+# Of each rung: the preset, fields that the rung changes, the column that ranks, BLEU.
+RUNGS = {
+    "built_in": ("tiny", {}, "test.perplexity", "test.bleu"),
+    "multi30k": (
+        "multi30k:1500",
+        {"data.test": "val,test_2016_flickr"},
+        "val.perplexity",
+        "test_2016_flickr.bleu",
+    ),
+}
+
+
+def get_experiment(rung="built_in", seeds=3):
+    """Builds the experiment.
+
+    Args:
+      rung: built_in or multi30k.
+      seeds: of every row.
+    """
+    preset, changes, ranked, bleu = _texts.entry("rung", rung, RUNGS)
+    base = with_fields(load_config(preset), changes)
+    key_width = base.model.width_of_head
+    other_norm = "pre" if base.model.norm == "post" else "post"
+    effects = {
+        "base": {},
+        "no 1/sqrt(d_k)": {"model.attention": "unscaled"},
+        "half the key width": {
+            "model.head_width": key_width // 2,
+            "model.value_width": key_width,
+        },
+        f"{other_norm}-norm": {"model.norm": other_norm},
+    }
+    return Experiment(
+        [
+            Row(name, with_fields(base, fields), seeds)
+            for name, fields in effects.items()
+        ],
+        columns=(ranked, bleu, "parameters", "minutes"),
+        compared=ranked,
+        baseline="base",
+    )
