@@ -69,7 +69,7 @@ setup(
     package_data={
         "t2t_jax": ["py.typed"],
         "t2t_jax.costs": ["*.csv"],
-        "t2t_jax.extensions.grammar": ["lexicon.toml"],
+        "t2t_jax.extensions.grammar": ["*.toml"],
         "t2t_jax.tools.pages": ["page/*", "page/*/*"],
     },
     entry_points={"console_scripts": ["t2t_jax = t2t_jax.commands.launch:main"]},

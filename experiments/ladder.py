@@ -1,6 +1,7 @@
 """Which text tells what? Three known effects, on a ladder of texts.
 
     python -m t2t_jax experiment ladder --workdir=DIR --name=built_in --rung=built_in
+    python -m t2t_jax experiment ladder --workdir=DIR --name=hard --rung=hard
     python -m t2t_jax experiment ladder --workdir=DIR --name=multi30k --rung=multi30k \\
         --config.data.dir=FOLDER
 
@@ -20,6 +21,7 @@ from t2t_jax.tools.experiment import Experiment, Row, with_fields
 # Of each rung: the preset, fields that the rung changes, the column that ranks, BLEU.
 RUNGS = {
     "built_in": ("tiny", {}, "test.perplexity", "test.bleu"),
+    "hard": ("hard", {}, "hard-dev.perplexity", "hard-test.bleu"),
     "multi30k": (
         "multi30k:1500",
         {"data.test": "val,test_2016_flickr"},
@@ -33,7 +35,7 @@ def get_experiment(rung="built_in", seeds=3):
     """Builds the experiment.
 
     Args:
-      rung: built_in or multi30k.
+      rung: built_in, hard or multi30k.
       seeds: of every row.
     """
     preset, changes, ranked, bleu = _texts.entry("rung", rung, RUNGS)

@@ -7,21 +7,21 @@ and of weights matters: it decides what a random number selects.
 import functools
 
 from t2t_jax.extensions.grammar import lexicon
-from t2t_jax.extensions.grammar.lexicon import Adjective, Noun, Verb
+from t2t_jax.extensions.grammar.lexicon import Adjective, Lexicon, Noun, Verb
 
 # ---------------------------------------------------------------- words that fit
 
 
 @functools.cache
-def members(groups: frozenset[str]) -> list[Noun]:
+def members(words: Lexicon, groups: frozenset[str]) -> list[Noun]:
     """The nouns of any of these groups."""
-    return [noun for noun in lexicon.nouns if noun.groups & groups]
+    return [noun for noun in words.nouns if noun.groups & groups]
 
 
 @functools.cache
-def adjectives_for(noun: Noun) -> list[Adjective]:
+def adjectives_for(words: Lexicon, noun: Noun) -> list[Adjective]:
     """The adjectives that may describe a noun."""
-    return [a for a in lexicon.adjectives if a.groups & noun.groups]
+    return [a for a in words.adjectives if a.groups & noun.groups]
 
 
 def suits(verb: Verb, tense: str) -> bool:
@@ -37,7 +37,9 @@ def suits(verb: Verb, tense: str) -> bool:
 
 
 @functools.cache
-def verbs_for(subjects: frozenset[str] | None, tense: str) -> list[Verb]:
+def verbs_for(
+    words: Lexicon, subjects: frozenset[str] | None, tense: str
+) -> list[Verb]:
     """The verbs for a subject of these groups (None: any) in a tense.
 
     Verbs that take a clause are excluded. Verbs with a separable prefix are listed
@@ -45,7 +47,7 @@ def verbs_for(subjects: frozenset[str] | None, tense: str) -> list[Verb]:
     """
     return [
         verb
-        for verb in lexicon.verbs
+        for verb in words.verbs
         if subjects is None or verb.subjects & subjects
         if verb.frame != "clause" and suits(verb, tense)
         for _ in range(2 if verb.prefix else 1)
@@ -53,13 +55,13 @@ def verbs_for(subjects: frozenset[str] | None, tense: str) -> list[Verb]:
 
 
 @functools.cache
-def verbs_with_object(noun: Noun, tense: str) -> list[tuple[Verb, str]]:
+def verbs_with_object(words: Lexicon, noun: Noun, tense: str) -> list[tuple[Verb, str]]:
     """The verbs of which a noun may be an object, each with the role of that object.
 
     Their subject may be a person.
     """
     verbs = []
-    for verb in lexicon.verbs:
+    for verb in words.verbs:
         if "person" not in verb.subjects or not suits(verb, tense):
             continue
         if verb.objects & noun.groups:
@@ -70,6 +72,29 @@ def verbs_with_object(noun: Noun, tense: str) -> list[tuple[Verb, str]]:
     return verbs
 
 
+@functools.cache
+def verbs_of_frame(words: Lexicon, frame: str) -> list[Verb]:
+    """The verbs of a frame."""
+    return [verb for verb in words.verbs if verb.frame == frame]
+
+
+@functools.cache
+def first_person(words: Lexicon) -> list[Verb]:
+    """The verbs that "I" takes in the present."""
+    return [
+        verb
+        for verb in words.verbs
+        if verb.english["base"] in I_DO.split() and not verb.prefix
+        if "person" in verb.subjects and verb.frame != "clause"
+    ]
+
+
+@functools.cache
+def personal(words: Lexicon) -> list[Adjective]:
+    """The adjectives that may describe people."""
+    return [a for a in words.adjectives if "person" in a.groups]
+
+
 def verb_name(verb: Verb) -> str:
     """The base form with its particle, such as "turn on"."""
     return f"{verb.english['base']} {verb.particle}".strip()
@@ -78,7 +103,7 @@ def verb_name(verb: Verb) -> str:
 # ---------------------------------------------------------------- noun phrases
 
 PERSON = frozenset({"person"})
-PLACES = [noun for noun in lexicon.nouns if "place" in noun.groups]
+PLACE = frozenset({"place"})
 
 # Determiners. "-" is none, "number" a numeral, "name" a name as the owner (Anna's dog),
 # "of" a noun as the owner (the man's dog).
@@ -108,7 +133,6 @@ UNNEGATED = ("no", "every", "many", "some")
 
 # ---------------------------------------------------------------- verbs
 
-CLAUSE_VERBS = [verb for verb in lexicon.verbs if verb.frame == "clause"]
 # Frames of the verbs that may be a purpose ("to buy apples"), and verbs that may not.
 PURPOSES = {"accusative", "accusative, for someone", "dative", "ditransitive"}
 PURPOSES |= {"ditransitive, to", "prepositional", "intransitive", "swim"}
@@ -118,12 +142,6 @@ AIMLESS |= {"put", "take", "thank"}
 # first person often enough.
 I_DO = "see know read eat drink buy write help need love have work sleep go come"
 I_DO += " sell visit open close hear understand"
-FIRST_PERSON = [
-    verb
-    for verb in lexicon.verbs
-    if verb.english["base"] in I_DO.split() and not verb.prefix
-    if "person" in verb.subjects and verb.frame != "clause"
-]
 ALONE = {"cry", "run", "smile", "wait", "sleep"}  # not done with somebody
 
 # ---------------------------------------------------------------- "to be"
@@ -133,7 +151,6 @@ STATE_SUBJECTS = ["person"] * 4 + ["animal", "clothes", "thing", "text", "food"]
 STATE_SUBJECTS += ["carried vessel", "vehicle device", "place opening"]
 STATE_SUBJECTS += ["carried vessel", "drink hot-drink"]
 STATE_TENSES = "present 6 past 3 future 1"
-PERSONAL = [a for a in lexicon.adjectives if "person" in a.groups]
 # "The old man is young" would contradict itself.
 OPPOSITES = ({"old", "young"}, {"rich", "poor"}, {"happy", "sad"}, {"strong", "sick"})
 

@@ -1,4 +1,4 @@
-"""The built-in English-German corpus: splits of sentences drawn from a small grammar.
+"""The built-in English-German corpora: splits of sentences drawn from a grammar.
 
 It replaces a download, to train a tiny Transformer in minutes. The model has to learn
 what the two languages demand: agreement in gender, case and number, the verb in second
@@ -9,6 +9,10 @@ or last place, separable verbs, relative clauses. Each split asks one question:
                       which `held_out` keeps out of all other splits
     long              sentences longer than any in train
     agreement         words that must agree stand on both sides of a relative clause
+
+hard-train, hard-dev and hard-test are a harder text, on which experiments rank ideas:
+three times the words, many with several translations, longer and nested sentences, and
+so few of them that a model can overfit (docs/ladder.md).
 
 The German is a function of the English, and everything is a function of the seed.
 """
@@ -40,6 +44,9 @@ SIZES = {
     "long": 300,
     "agreement": 500,
 }
+# How the harder text is drawn, and the sizes of its splits.
+HARD = lexicon.HARDER["drawing"]
+SIZES |= HARD["splits"]
 SPLITS = tuple(SIZES)
 # The probability that a phrase gets a relative clause; other splits are as "train".
 RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}
@@ -76,7 +83,10 @@ def _belongs(split: str, sentence: Sentence) -> bool:
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
     """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
-    writer = SentenceWriter(dice, relatives=RELATIVES.get(split, RELATIVES["train"]))
+    if split in HARD["splits"]:
+        yield from _draw_hard(split, dice)
+    relatives = RELATIVES.get(split, RELATIVES["train"])
+    writer = SentenceWriter(dice, lexicon.EASY, relatives)
     # The special splits ask one question each; unknown words would be another.
     vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
     drawn = set()
@@ -91,6 +101,23 @@ def _draw(split: str, seed: int) -> Iterator[Sentence]:
             continue
         drawn.add(sentence.english)
         yield sentence
+
+
+def _draw_hard(split: str, dice: Dice) -> Iterator[Sentence]:
+    """Yields sentences of a split of the harder text, none of them twice."""
+    dice.skew = HARD["skew"]
+    style = (HARD[name] for name in ("relatives", "nesting", "kinds"))
+    writer = SentenceWriter(dice, lexicon.HARD, *style)
+    buckets = {0: "hard-dev", 1: "hard-test"}
+    drawn = set()
+    while True:
+        sentence = writer.draw()
+        line = sentence.english
+        if split != buckets.get(digest(line) % 8, "hard-train") or line in drawn:
+            continue
+        if len(line.split()) <= HARD["longest"]:
+            drawn.add(line)
+            yield sentence
 
 
 def words(line: str) -> set[str]:
@@ -156,6 +183,9 @@ FINGERPRINTS = {
     "unseen": "e739a65771fbfcd44b04dcaf769712940d36d1041612411dbd7e90b9527a51c4",
     "long": "db463c5f66ecbb57cf7c99a5f241f46328b66d743b246d037c76f77e5d4eb682",
     "agreement": "ebb7094884d6bd36990b1da40bed309b165f82916ea242f80063e197465f5ed4",
+    "hard-train": "3e6d2452cfba352cf714d120e37f4bc39a7b600bd321eee18e2ca169c548b3fd",
+    "hard-dev": "0eaf7b98780c7f963ff2c271eaf827807bc992df9e17a03e4820ccad303f271e",
+    "hard-test": "fe49b238b57d4d1e37845f0d94aab703d393f02bcf2f11e506e6f3e8d1488dd2",
 }
 
 
@@ -214,15 +244,16 @@ def _translations() -> dict[str, set[str]]:
 
     # English words do not show the case, so the forms of all cases are candidates.
     cases = ("nominative", "accusative", "dative")
-    for noun in lexicon.nouns:
+    words = lexicon.EASY
+    for noun in words.nouns:
         add(noun.english, *(noun.german("singular", case) for case in cases))
         add(noun.english + "'s", noun.genitive)
         if noun.plural:
             add(noun.english_plural, *(noun.german("plural", case) for case in cases))
-    for adjective in lexicon.adjectives:
+    for adjective in words.adjectives:
         forms = (adjective.stem + ending for ending in ("e", "en", "er", "es", "em"))
         add(adjective.english, adjective.german, *forms)
-    for verb in lexicon.verbs:
+    for verb in words.verbs:
         de, en = verb.german, verb.english
         add(en["base"], de["infinitive"], de["plural"], de["first"])
         add(en["third"], de["third"])
@@ -239,19 +270,19 @@ def _translations() -> dict[str, set[str]]:
             add(form, *de.replace("-", "").split())
     for en, de, *_ in CONJUNCTIONS:
         add(en, de)
-    for name in lexicon.names:
+    for name in words.all_names:
         add(name, name)
         add(f"{name}'s", f"{name}s")
-    for table in (lexicon.numerals, lexicon.cities, lexicon.function_words):
+    for table in (words.numerals, words.cities, words.function_words):
         for en, de in table.items():
             add(en, *de.split())
-    for modal in lexicon.modals:
+    for modal in words.modals:
         de = modal.german
         add(modal.english["third"][0], de["third"], de["plural"])
         add(modal.english["others"][0], de["third"], de["plural"])
         if "past" in modal.english:
             add(modal.english["past"][0], de["past"], de["pasts"])
-    for entries in lexicon.adverbs.values():
+    for entries in words.adverbs.values():
         for en, de in entries:
             if " " not in en:  # the words of the others have entries elsewhere
                 add(en, de)

@@ -16,18 +16,27 @@ class Dice:
 
     It uses only `random.random()`, because Python guarantees the sequence of no other
     method of `random` across versions.
+
+    Args:
+      seed: Another seed draws others.
+      skew: How much more often the first of many items is picked than the last, by the
+        law of Zipf and Mandelbrot; 1 picks uniformly.
     """
 
-    def __init__(self, seed: str):
+    def __init__(self, seed: str, skew: float = 1.0):
         self.random = random.Random(digest(seed)).random
+        self.skew = skew
 
     def chance(self, probability: float) -> bool:
         """True with the given probability."""
         return self.random() < probability
 
     def pick(self, items):
-        """One of the items, each with equal probability."""
-        return items[int(self.random() * len(items))]
+        """One of the items."""
+        point = self.random()
+        if self.skew != 1:  # the k-th of n in proportion to 1 / (k + n / (skew - 1))
+            point = (self.skew**point - 1) / (self.skew - 1)
+        return items[int(point * len(items))]
 
     def weigh(self, choices: str) -> str:
         """One of the names in "name weight name weight ...", by integer weights."""

@@ -16,12 +16,12 @@ from t2t_jax.extensions.grammar.clauses import (
     Phrase,
     time_phrase,
 )
-from t2t_jax.extensions.grammar.lexicon import POSSESSIVES, Noun, be, numerals
+from t2t_jax.extensions.grammar.lexicon import HARD, POSSESSIVES, Noun, be
 from t2t_jax.extensions.grammar.trees import Label
 
 # Determiners that are not DT.
 TAGS = dict.fromkeys(POSSESSIVES, "PRP$")
-TAGS |= {"many": "JJ"} | dict.fromkeys(numerals, "CD")
+TAGS |= {"many": "JJ"} | dict.fromkeys(HARD.numerals, "CD")
 TIME_TAGS = {"every": "DT", "the": "DT", "last": "JJ", "next": "JJ", "Sundays": "NNPS"}
 TIME_TAGS |= dict.fromkeys(("on", "in", "at"), "IN")
 TIME_TAGS |= dict.fromkeys(("Monday", "Friday"), "NNP")

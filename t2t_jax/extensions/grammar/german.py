@@ -30,10 +30,10 @@ from t2t_jax.extensions.grammar.clauses import (
     time_phrase,
 )
 from t2t_jax.extensions.grammar.lexicon import (
+    HARD,
     POSSESSIVES,
     Noun,
     be,
-    cities,
     haben,
     werden,
 )
@@ -137,7 +137,7 @@ def german_phrase(phrase: Phrase, case: str, negated: bool = False) -> Node:
         tag = "PDS" if head == "this" else "PPER"
         return label, [(f"{tag}-{mark}", word)]
     if isinstance(head, str):
-        return label, [("NE", cities.get(head, head))]
+        return label, [("NE", HARD.cities.get(head, head))]
     determined = phrase._replace(determiner="no") if negated else phrase
     nodes, table = german_determiner(determined, case)
     if phrase.adjective:

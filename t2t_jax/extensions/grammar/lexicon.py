@@ -1,21 +1,26 @@
-"""The words of the built-in English-German corpus, and rules for their forms.
+"""The words of the built-in English-German corpora, and rules for their forms.
 
-An entry of a table in lexicon.toml is one word in both languages. It gives only forms
-that must be memorized; rules derive the others (the English plural *dogs*, the German
-dative plural *Hunden*). Nouns belong to groups (person, text, food, ...), and verbs and
-adjectives name the groups that they go with, so people read books and dogs do not.
+An entry of a table in lexicon.toml, or in harder.toml, is one word in both languages.
+It gives only forms that must be memorized; rules derive the others (the English plural
+*dogs*, the German dative plural *Hunden*). Nouns belong to groups (person, text, food,
+...), and verbs and adjectives name the groups that they go with, so people read books
+and dogs do not.
 
 Each English word has one German translation in its context. Words whose translation
 depends on knowledge of the world are excluded (*you*, *it*, the past of *read*).
 """
 
+import functools
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-POSSESSIVES, NAMES = WORDS["possessives"], WORDS["names"]
-PLACE_PREPOSITIONS = WORDS["place_prepositions"]
+from t2t_jax.extensions.grammar.dice import digest
+
+
+def read_toml(name: str) -> dict:
+    """The tables of a file next to this one."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
 
 
 class Noun(NamedTuple):
@@ -116,15 +121,17 @@ def _ed(word: str) -> str:
 
 def _ing(word: str) -> str:
     """The English present participle."""
+    if word.endswith("ie"):
+        return word[:-2] + "ying"
     if word.endswith("e") and not word.endswith("ee"):
         return word[:-1] + "ing"
     return word + (word[-1] if _doubles(word) else "") + "ing"
 
 
-def _nouns() -> list[Noun]:
+def _nouns(words: dict) -> list[Noun]:
     """Parses the nouns."""
     nouns = []
-    for group, table in WORDS["nouns"].items():
+    for group, table in words["nouns"].items():
         for english, german in entries(table):
             name, *irregular = english.split()
             article, singular, plural, *genitive = german.split()
@@ -132,7 +139,7 @@ def _nouns() -> list[Noun]:
                 genitive = [singular]
             groups = {group, name}
             groups |= {
-                g for g, names in WORDS["groups"].items() if name in names.split()
+                g for g, names in words["groups"].items() if name in names.split()
             }
             if group in ("he", "she", "young"):
                 groups.add("person")
@@ -198,10 +205,10 @@ def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
     )
 
 
-def _modals() -> list[Modal]:
+def _modals(table: str) -> list[Modal]:
     """Parses the modal verbs; "_" stands for a space, "-" for a missing form."""
     modals = []
-    for english, german, flags in rows(WORDS["modals"]):
+    for english, german, flags in rows(table):
         en = zip(("third", "others", "past"), english, strict=True)
         de = zip(("third", "plural", "past", "pasts"), german, strict=True)
         en = {name: tuple(form.split("_")) for name, form in en if form != "-"}
@@ -210,23 +217,60 @@ def _modals() -> list[Modal]:
     return modals
 
 
-nouns, modals = _nouns(), _modals()
-adjectives = [
-    Adjective(english, german, *(stem or [german.removesuffix("e")]), frozenset(groups))
-    for (english,), (german, *stem), groups in rows(WORDS["adjectives"])
-]
-verbs = [
-    _verb(frame, *row) for frame, table in WORDS["verbs"].items() for row in rows(table)
-]
-verbs += [
-    _verb("prepositional", english, german, objects, preposition=preposition)
-    for english, german, preposition, objects in rows(WORDS["prepositional"])
-]
-adverbs = {kind: entries(table) for kind, table in WORDS["adverbs"].items()}
-cities, numerals, function_words = (
-    dict(entries(WORDS[name])) for name in ("cities", "numerals", "function_words")
-)
-names = " ".join(NAMES.values()).split()
+class Lexicon:
+    """The words of one file of tables, or of several."""
+
+    def __init__(self, words: dict):
+        self.names = words["names"]  # by the pronoun that stands for them
+        self.place_prepositions = words["place_prepositions"]
+        self.nouns, self.modals = _nouns(words), _modals(words["modals"])
+        self.adjectives = [
+            Adjective(en, de, *(stem or [de.removesuffix("e")]), frozenset(groups))
+            for (en,), (de, *stem), groups in rows(words["adjectives"])
+        ]
+        self.verbs = [
+            _verb(frame, *row)
+            for frame, table in words["verbs"].items()
+            for row in rows(table)
+        ]
+        self.verbs += [
+            _verb("prepositional", english, german, objects, preposition=preposition)
+            for english, german, preposition, objects in rows(words["prepositional"])
+        ]
+        adverbs = words["adverbs"].items()
+        self.adverbs = {kind: entries(table) for kind, table in adverbs}
+        self.cities, self.numerals, self.function_words = (
+            dict(entries(words[name]))
+            for name in ("cities", "numerals", "function_words")
+        )
+
+    @functools.cached_property
+    def all_names(self) -> list[str]:
+        """The names of men and women."""
+        return " ".join(self.names.values()).split()
+
+
+def joined(one: dict, other: dict) -> dict:
+    """The tables of one file, with those of another after them."""
+    both = dict(one)
+    for name, table in other.items():
+        if isinstance(table, dict):
+            both[name] = joined(one.get(name, {}), table)
+        elif name in one:
+            is_entries = ":" in table  # entries end in a bar, names in a space
+            both[name] = one[name].rstrip() + (" | " if is_entries else "\n") + table
+        else:
+            both[name] = table
+    return both
+
+
+WORDS, HARDER = read_toml("lexicon.toml"), read_toml("harder.toml")
+POSSESSIVES = WORDS["possessives"]
+EASY = Lexicon(WORDS)
+HARD = Lexicon(joined(WORDS, HARDER["words"]))  # the words of both files
+# Its first words are drawn most often. An order by their hashes mixes all tables.
+for table in (HARD.nouns, HARD.verbs, HARD.adjectives):
+    table.sort(key=lambda word: digest(str(word.english)))
 be = _verb("be", ["be"], ["sein", "ist", "war", "*gewesen"])
 be.german.update(first="bin", plural="sind", pasts="waren")
 haben = {"first": "habe", "third": "hat", "plural": "haben"}

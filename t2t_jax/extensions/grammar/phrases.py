@@ -1,9 +1,9 @@
 """Draws noun phrases: people, things and places, with their companions."""
 
-from t2t_jax.extensions.grammar import choices, lexicon
+from t2t_jax.extensions.grammar import choices
 from t2t_jax.extensions.grammar.clauses import Adjunct, Phrase
 from t2t_jax.extensions.grammar.dice import Dice
-from t2t_jax.extensions.grammar.lexicon import Adjective, Noun
+from t2t_jax.extensions.grammar.lexicon import Adjective, Lexicon, Noun
 
 # Groups of nouns: mostly one of a kind, but for buildings; and those that owners have
 # only if they are in `choices.BELONGING`.
@@ -16,14 +16,15 @@ class PhraseWriter:
 
     Args:
       dice: The source of randomness.
+      words: The words to draw from.
 
     Attributes:
       pairs_used: The (adjective, noun) and (verb, object) pairs of the sentence so far.
       heads: The nouns and names of the sentence so far, to avoid repeating them.
     """
 
-    def __init__(self, dice: Dice):
-        self.dice = dice
+    def __init__(self, dice: Dice, words: Lexicon):
+        self.dice, self.words = dice, words
         self.pairs_used: list[tuple[str, str]] = []
         self.heads: set[str] = set()
 
@@ -39,7 +40,7 @@ class PhraseWriter:
                 self.heads.add(head)
             return Phrase(head)
         if point < 0.26:
-            name = self.dice.pick(lexicon.names)
+            name = self.dice.pick(self.words.all_names)
             if name not in self.heads:
                 self.heads.add(name)
                 return Phrase(name)
@@ -59,7 +60,7 @@ class PhraseWriter:
             phrase = self.person(role)
             if phrase:
                 return phrase
-        members = choices.members(groups)
+        members = choices.members(self.words, groups)
         noun = dice.pick(members)
         for _ in range(4):  # a few tries, because a small group may be used up
             if noun.english in self.heads:
@@ -79,7 +80,7 @@ class PhraseWriter:
 
     def adjective(self, noun: Noun) -> Adjective | None:
         """Draws an adjective that may describe a noun; None if there is none."""
-        adjectives = choices.adjectives_for(noun)
+        adjectives = choices.adjectives_for(self.words, noun)
         if not adjectives:
             return None
         adjective = self.dice.pick(adjectives)
@@ -108,25 +109,25 @@ class PhraseWriter:
             if noun.english not in choices.BELONGING:
                 return "the", "", None
         if kind == "number":
-            numeral = dice.pick(list(lexicon.numerals))
-            return numeral, lexicon.numerals[numeral], None
+            numeral = dice.pick(list(self.words.numerals))
+            return numeral, self.words.numerals[numeral], None
         if kind == "name":
-            return "", "", dice.pick(lexicon.names)
+            return "", "", dice.pick(self.words.all_names)
         if kind == "of":
-            return "", "", dice.pick(choices.members(choices.PERSON))
+            return "", "", dice.pick(choices.members(self.words, choices.PERSON))
         return kind.strip("-"), "", None
 
     def place(self, kind: str) -> Adjunct:
         """Draws the place of a stay ("rest"), of arrival ("goal") or of "origin"."""
         dice = self.dice
-        noun = dice.pick(choices.PLACES)
+        noun = dice.pick(choices.members(self.words, choices.PLACE))
         owned = ""
         if noun.english in choices.OWN_PLACES:
             owned = "my 3 his 3 her 3 our 3 their 3 "
         determiner = dice.weigh(owned + "the 70 this 5 a 10")
         adjective = self.adjective(noun) if dice.chance(0.25) else None
         phrase = Phrase(noun, "singular", determiner, adjective=adjective)
-        prepositions = lexicon.PLACE_PREPOSITIONS.get(noun.english, "in in in aus")
+        prepositions = self.words.place_prepositions.get(noun.english, "in in in aus")
         stay_en, stay, goal, origin = prepositions.split()
         if kind == "goal":
             # German "in" has the accusative for a direction, the dative for a place.
@@ -138,7 +139,7 @@ class PhraseWriter:
 
     def city(self, goal: bool) -> Adjunct:
         """Draws a city: in Berlin, or to Berlin if it is the goal."""
-        city = Phrase(self.dice.pick(list(lexicon.cities)))
+        city = Phrase(self.dice.pick(list(self.words.cities)))
         return Adjunct("to" if goal else "in", "nach" if goal else "in", "dative", city)
 
     def company(self, english: str, german: str, case: str) -> Adjunct:

@@ -9,7 +9,7 @@ into English and German words.
 from collections.abc import Callable
 from functools import partial
 
-from t2t_jax.extensions.grammar import choices, clauses, lexicon
+from t2t_jax.extensions.grammar import choices, clauses
 from t2t_jax.extensions.grammar.choices import PERSON, verb_name
 from t2t_jax.extensions.grammar.clauses import (
     COMMA,
@@ -22,7 +22,7 @@ from t2t_jax.extensions.grammar.clauses import (
 from t2t_jax.extensions.grammar.dice import Dice
 from t2t_jax.extensions.grammar.english import english, english_dependent
 from t2t_jax.extensions.grammar.german import german, german_dependent, german_verb
-from t2t_jax.extensions.grammar.lexicon import Noun, be
+from t2t_jax.extensions.grammar.lexicon import Lexicon, Noun, be
 from t2t_jax.extensions.grammar.phrases import PhraseWriter
 from t2t_jax.extensions.grammar.trees import Label, Tree
 
@@ -37,16 +37,26 @@ class SentenceWriter(PhraseWriter):
 
     Args:
       dice: The source of randomness.
+      words: The words to draw from.
       relatives: The probability that a phrase gets a relative clause, where it may.
+      nesting: The probability that a relative or reported clause contains another.
+      kinds: Methods that draw a sentence, with weights.
 
     Attributes:
       apart: True if words of this sentence that must agree are far apart; see
         `stands_apart`.
     """
 
-    def __init__(self, dice: Dice, relatives: float = 0.2):
-        super().__init__(dice)
-        self.relatives = relatives
+    def __init__(
+        self,
+        dice: Dice,
+        words: Lexicon,
+        relatives: float = 0.2,
+        nesting: float = 0.0,
+        kinds: str = choices.KINDS,
+    ):
+        super().__init__(dice, words)
+        self.relatives, self.nesting, self.kinds = relatives, nesting, kinds
         self.apart = False
 
     # ------------------------------------------------------------ clauses
@@ -65,9 +75,9 @@ class SentenceWriter(PhraseWriter):
         groups = PERSON if infinitive else None
         if subject is not None:
             groups = PERSON if isinstance(subject.head, str) else subject.head.groups
-        verb = dice.pick(choices.verbs_for(groups, tense))
+        verb = dice.pick(choices.verbs_for(self.words, groups, tense))
         if subject and subject.head == "I" and tense == "present":
-            verb = dice.pick(choices.FIRST_PERSON)
+            verb = dice.pick(choices.first_person(self.words))
         clause = Clause(subject, verb, tense)
         self.fit_tense(clause)
         negated = not plain and not infinitive and dice.chance(0.12)
@@ -77,7 +87,7 @@ class SentenceWriter(PhraseWriter):
             clause.subject = self.phrase(verb.subjects, "subject", negated)
             # The verb was drawn before it was known that the subject is "I".
             if clause.subject.head == "I" and tense == "present":
-                clause.verb = dice.pick(choices.FIRST_PERSON)
+                clause.verb = dice.pick(choices.first_person(self.words))
                 self.fit_tense(clause)
         if clause.subject and clause.subject.determiner in choices.UNNEGATED:
             clause.negated = False
@@ -91,7 +101,7 @@ class SentenceWriter(PhraseWriter):
         dice, verb = self.dice, clause.verb
         clause.progressive = False
         if clause.tense == "modal":
-            clause.modal = dice.pick(lexicon.modals)
+            clause.modal = dice.pick(self.words.modals)
             clause.modal_past = "past" in clause.modal.english and dice.chance(0.3)
         if clause.tense == "present" and not verb.state:
             clause.progressive = dice.chance(0.5)
@@ -123,7 +133,7 @@ class SentenceWriter(PhraseWriter):
         elif frame in ("goal", "origin"):
             clause.adjuncts = [self.place(frame)]
         elif frame == "swim" and dice.chance(0.7):
-            noun = dice.pick(choices.members(frozenset({"waters"})))
+            noun = dice.pick(choices.members(self.words, frozenset({"waters"})))
             lake = Phrase(noun, determiner="the", adjective=self.adjective(noun))
             clause.adjuncts = [Adjunct("in", "in", "dative", lake)]
         elif frame == "journey":
@@ -163,7 +173,7 @@ class SentenceWriter(PhraseWriter):
             kind = "past" if clause.modal_past else "future"
         if kind.endswith("middle") and clause.negated:
             return
-        clause.adverb = dice.pick(lexicon.adverbs[kind])
+        clause.adverb = dice.pick(self.words.adverbs[kind])
         if kind.endswith("middle"):
             clause.position = "middle"
         else:
@@ -190,7 +200,9 @@ class SentenceWriter(PhraseWriter):
             clause.adjuncts = [self.stay(clause)]
             return clause
         pairs_before = len(self.pairs_used)
-        adjective = self.adjective(noun) if noun else dice.pick(choices.PERSONAL)
+        adjective = (
+            self.adjective(noun) if noun else dice.pick(choices.personal(self.words))
+        )
         attribute = subject.adjective
         clash = (attribute and not person) or attribute == adjective
         if attribute and adjective:
@@ -205,10 +217,10 @@ class SentenceWriter(PhraseWriter):
 
     def naming(self) -> Clause:
         """Draws a clause such as "This is a red hat"."""
-        adjective = self.dice.pick(lexicon.adjectives)
-        noun = self.dice.pick(choices.members(adjective.groups))
+        adjective = self.dice.pick(self.words.adjectives)
+        noun = self.dice.pick(choices.members(self.words, adjective.groups))
         while not noun.plural:  # "This is a milk": mass nouns have no article "a"
-            noun = self.dice.pick(lexicon.nouns)
+            noun = self.dice.pick(self.words.nouns)
             adjective = self.adjective(noun)
         if adjective:
             self.pairs_used.append((adjective.english, noun.english))
@@ -222,10 +234,13 @@ class SentenceWriter(PhraseWriter):
 
     def relate(self, clause: Clause) -> None:
         """Sometimes gives the subject, or an object at the end, a relative clause."""
-        if clause.subject and self.dice.chance(self.relatives):
+        has_subject = clause.subject and clause.gap != "subject"
+        if has_subject and self.dice.chance(self.relatives):
             clause.subject = self.with_relative(clause.subject, clause.tense)
         ends = not clause.adjuncts and not (clause.adverb and clause.position == "end")
         if not ends or not self.dice.chance(self.relatives):
+            return
+        if clause.gap not in ("", "subject"):
             return
         if clause.complement:
             phrase = self.with_relative(clause.complement.phrase, clause.tense)
@@ -244,11 +259,13 @@ class SentenceWriter(PhraseWriter):
         tense = dice.weigh(choices.WITHIN[tense])
         point = dice.random()
         plain = "person" in noun.groups or not phrase.adjective
-        described = plain and choices.adjectives_for(noun) and tense != "perfect"
+        described = (
+            plain and choices.adjectives_for(self.words, noun) and tense != "perfect"
+        )
         if point < 0.15 and described:
             inner = self.state(phrase, tense)
             inner.gap = "subject"
-        elif point < 0.6 and choices.verbs_for(noun.groups, tense):
+        elif point < 0.6 and choices.verbs_for(self.words, noun.groups, tense):
             inner = self.clause(tense, phrase, plain=True)
             inner.gap = "subject"
         else:
@@ -257,17 +274,23 @@ class SentenceWriter(PhraseWriter):
                 return phrase
         if inner.position == "front":  # the pronoun takes that place
             inner.position = "end"
+        if self.nests():
+            self.relate(inner)
         return phrase._replace(relative=inner)
+
+    def nests(self) -> bool:
+        """Draws whether a clause contains another of its kind."""
+        return self.nesting > 0 and self.dice.chance(self.nesting)
 
     def object_relative(self, noun: Noun, tense: str) -> Clause | None:
         """Draws "... that the man bought", about a noun; None if no verb fits."""
-        dice, verbs = self.dice, choices.verbs_with_object(noun, tense)
+        dice, verbs = self.dice, choices.verbs_with_object(self.words, noun, tense)
         if not verbs:
             return None
         verb, gap = dice.pick(verbs)
         inner = Clause(None, verb, tense, gap=gap)
         inner.subject = self.phrase(PERSON, "subject", plain=True)
-        if inner.subject.head == "I" and verb not in choices.FIRST_PERSON:
+        if inner.subject.head == "I" and verb not in choices.first_person(self.words):
             inner.subject = Phrase("we")
         self.fit_tense(inner)
         # Fill the role of the relative pronoun, so that `fill` does not draw it; the
@@ -361,7 +384,9 @@ class SentenceWriter(PhraseWriter):
         if phrase.pronoun:
             return phrase if phrase.head in ("I", "he", "she", "we", "they") else None
         if isinstance(phrase.head, str):
-            return Phrase("he" if phrase.head in lexicon.NAMES["he"].split() else "she")
+            return Phrase(
+                "he" if phrase.head in self.words.names["he"].split() else "she"
+            )
         if phrase.determiner in ("no", "every", "a") or not phrase.determiner:
             return None
         if "person" not in phrase.head.groups:
@@ -373,8 +398,12 @@ class SentenceWriter(PhraseWriter):
 
     def reported(self) -> Wording:
         """Draws "Anna thinks that ...", or "he does not know whether ..."."""
+        return self.statement(self.reporting())
+
+    def reporting(self) -> Clause:
+        """Draws the clause of `reported`, which depends on no other."""
         dice = self.dice
-        verb = dice.pick(choices.CLAUSE_VERBS)
+        verb = dice.pick(choices.verbs_of_frame(self.words, "clause"))
         past = dice.chance(0.3)
         clause = Clause(None, verb, "past" if past else "present")
         if verb.english["base"] == "say" and dice.chance(0.4):
@@ -386,17 +415,20 @@ class SentenceWriter(PhraseWriter):
         tense = "past" if past else dice.weigh(choices.WITHIN["present"])
         if not past and dice.chance(0.3):
             tense = dice.pick(("future", "modal"))
-        inner = self.clause(tense, plain=asks)
-        if inner.position == "front":
-            inner.position = "end"
-        self.relate(inner)
+        if self.nests():
+            inner = self.reporting()
+        else:
+            inner = self.clause(tense, plain=asks)
+            if inner.position == "front":
+                inner.position = "end"
+            self.relate(inner)
         conjunction = ("whether", "ob") if asks else ("that", "dass")
         clause.dependent = (*conjunction, inner)
-        return self.statement(clause)
+        return clause
 
     def purpose(self) -> Wording:
         """Draws a sentence such as "He goes to the market to buy apples"."""
-        verb = self.dice.pick([v for v in lexicon.verbs if v.frame == "goal"])
+        verb = self.dice.pick(choices.verbs_of_frame(self.words, "goal"))
         clause = Clause(None, verb, self.dice.weigh(choices.TENSES))
         self.fit_tense(clause)
         clause.subject = self.phrase(PERSON, "subject", plain=True)
@@ -482,7 +514,7 @@ class SentenceWriter(PhraseWriter):
 
     def draw(self) -> "Sentence":
         """Draws one sentence of the distribution of "train"."""
-        return self.finished(self.dice.weigh(choices.KINDS))
+        return self.finished(self.dice.weigh(self.kinds))
 
     def finished(self, kind: str) -> "Sentence":
         """Draws a sentence of one kind, which is the name of a method."""

@@ -86,6 +86,48 @@ def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(stats.ttest_ind_from_stats(*a, *b, equal_var=False).pvalue)
 
 
+def smallest_difference(
+    deviation: float, freedom: int, seeds: int, power: float = 0.8
+) -> float:
+    """The difference between two rows that an experiment of some seeds shows.
+
+    Args:
+      deviation: The standard deviation over seeds, `pooled_deviation`.
+      freedom: Its degrees of freedom.
+      seeds: Of each of the two rows.
+      power: The share of such experiments that find p <= `LEVEL`, two-sided.
+    """
+    from scipy import optimize, stats
+
+    critical = stats.t.isf(LEVEL / 2, freedom)
+
+    def surplus(shift: float) -> float:  # of power; a difference in standard errors
+        return stats.nct.sf(critical, freedom, shift) - power
+
+    error = deviation * math.sqrt(2 / seeds)
+    return error * optimize.brentq(surplus, 0.0, critical + 10 * max(1.0, critical))
+
+
+def rank_correlation(
+    ours: Sequence[float], theirs: Sequence[float], samples: int = 10_000
+) -> tuple[float, float, float]:
+    """Spearman's correlation, and its 95% interval by bootstrap over the pairs.
+
+    A sample whose values are all equal has no correlation and is left out.
+    """
+    from scipy import stats
+
+    both = np.stack([ours, theirs])
+    draws = np.random.default_rng(0).integers(len(ours), size=(samples, len(ours)))
+    ranks = stats.rankdata(both[:, draws], axis=-1)  # [2, sample, pair]
+    ranks -= ranks.mean(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        scale = np.sqrt(np.square(ranks).sum(-1).prod(0))
+        correlations = ranks.prod(0).sum(-1) / scale
+    low, high = np.nanpercentile(correlations, [2.5, 97.5])
+    return float(stats.spearmanr(ours, theirs).statistic), float(low), float(high)
+
+
 def compare(
     results: Results, column: str, baseline: str, folder: Path
 ) -> dict[str, Comparison]:
