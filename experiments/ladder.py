@@ -14,14 +14,26 @@ smallest difference that 1, 3 or 5 seeds can show, and the signal-to-noise ratio
 docs/ladder.md says which rung to take.
 """
 
+from statistics import fmean
+
 from experiments import _texts
+from experiments._ranking import losses
 from t2t_jax import load_config
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment.statistics import pooled_deviation, smallest_difference
+
+UNSCALED = "no 1/sqrt(d_k)"
+SEEDS = (1, 3, 5)
 
 # Of each rung: the preset, fields that the rung changes, the column that ranks, BLEU.
 RUNGS = {
     "built_in": ("tiny", {}, "test.perplexity", "test.bleu"),
-    "hard": ("hard", {}, "hard-dev.perplexity", "hard-test.bleu"),
+    "hard": (
+        "hard",
+        {"data.test": "grammar:hard-dev"},  # as in table3: the two share runs
+        "hard-dev.perplexity",
+        "hard-dev.bleu",
+    ),
     "multi30k": (
         "multi30k:1500",
         {"data.test": "val,test_2016_flickr"},
@@ -44,7 +56,7 @@ def get_experiment(rung="built_in", seeds=3):
     other_norm = "pre" if base.model.norm == "post" else "post"
     effects = {
         "base": {},
-        "no 1/sqrt(d_k)": {"model.attention": "unscaled"},
+        UNSCALED: {"model.attention": "unscaled"},
         "half the key width": {
             "model.head_width": key_width // 2,
             "model.value_width": key_width,
@@ -59,4 +71,40 @@ def get_experiment(rung="built_in", seeds=3):
         columns=(ranked, bleu, "parameters", "minutes"),
         compared=ranked,
         baseline="base",
+        report=lambda results: report(results, ranked, bleu),
     )
+
+
+def report(results, perplexity, bleu):
+    """Tables the noise, the effects in its units, and the smallest differences."""
+    return "\n\n".join(
+        [
+            figures(results, "loss", lambda row: losses(row, perplexity), "{:.4f}"),
+            figures(results, "BLEU", lambda row: row.values(bleu), "{:.2f}"),
+        ]
+    )
+
+
+def figures(results, name, values, style):
+    """What the seeds show of one measure: `values` gives those of a row."""
+    base = values(results["base"])
+    samples = {result.row.name: values(result) for result in results}
+    deviation, freedom = pooled_deviation(list(samples.values()))
+    if not freedom or not deviation:
+        return f"{name}: train two seeds of a row for its noise."
+    lines = [f"{name}: noise {style.format(deviation)}, over the seeds of all rows."]
+    for seeds in SEEDS:
+        least = smallest_difference(deviation, freedom, seeds)
+        lines.append(f"- {seeds} seeds a row show {style.format(least)} or more")
+    means = {row: fmean(sample) for row, sample in samples.items() if sample}
+    for row, mean in means.items():
+        if row != "base" and base:
+            change = mean - means["base"]
+            lines.append(
+                f"- {row}: {'+' if change > 0 else ''}{style.format(change)}, "
+                f"{abs(change) / deviation:.1f} times the noise"
+            )
+    normal = [mean for row, mean in means.items() if row != UNSCALED]
+    ratio = (max(normal) - min(normal)) / deviation
+    lines.append(f"- signal-to-noise ratio, without {UNSCALED}: {ratio:.1f}")
+    return "\n".join(lines)

@@ -15,7 +15,7 @@ from t2t_jax.extensions.grammar.trees import Tree, bracketed, parse_bracketed
 from t2t_jax.io.errors import UserError
 from tests.small_run import ROOT
 
-NOUNS = {noun.english: noun for noun in lexicon.nouns}
+NOUNS = {noun.english: noun for noun in lexicon.EASY.nouns}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,32 @@ def test_no_sentence_is_in_two_splits_and_each_has_one_translation(splits):
     assert len(german_of) == sum(map(len, splits.values()))
 
 
+def test_the_context_decides_between_the_translations_of_the_harder_text():
+    """A verb's object or subject, or an adjective's noun, leaves one translation."""
+    words, senses, readings = lexicon.HARD, {}, {}
+    for noun in words.nouns:
+        for verb in words.verbs:
+            name = sentences.verb_name(verb)
+            pair = verb.german["infinitive"], noun.singular
+            # An object without a dative one; a subject of what has no object.
+            if verb.objects & noun.groups and "person" in verb.subjects:
+                sense = name, verb.frame.startswith("ditransitive"), noun.english
+                readings.setdefault(sense, set()).add(pair)
+            elif verb.subjects & noun.groups and not verb.objects:
+                sense = name, verb.frame == "rest", "subject", noun.english
+                readings.setdefault(sense, set()).add(pair)
+            senses.setdefault(name, set()).add(pair[0])
+        for adjective in words.adjectives:
+            if adjective.groups & noun.groups:
+                sense = adjective.english, noun.english
+                pair = adjective.german, noun.singular
+                readings.setdefault(sense, set()).add(pair)
+                senses.setdefault(adjective.english, set()).add(adjective.german)
+    assert not [sense for sense, pairs in readings.items() if len(pairs) > 1]
+    assert sum(len(german) > 1 for german in senses.values()) > 40
+    assert len(words.nouns) > 3 * len(lexicon.EASY.nouns)
+
+
 def drawn(split, count=60):
     return list(itertools.islice(corpus._draw(split, 0), count))
 
@@ -86,7 +112,7 @@ def test_unseen_is_new_pairs_of_known_words(splits):
     for en, de in splits["unseen"]:
         assert corpus.words(f"{en} {de}") <= vocabulary
     forms = {}
-    for verb in lexicon.verbs:
+    for verb in lexicon.EASY.verbs:
         forms.setdefault(sentences.verb_name(verb), set()).update(verb.english.values())
     for sentence in drawn("unseen", 100):
         new_pairs = [pair for pair in sentence.pairs if corpus.held_out(*pair)]

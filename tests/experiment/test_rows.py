@@ -14,8 +14,8 @@ def full():
 
 
 @pytest.fixture(scope="module")
-def small():
-    return table3.get_experiment().rows
+def hard():
+    return table3.get_experiment(rates="0.005").rows
 
 
 def formula(config):
@@ -30,7 +30,8 @@ def formula(config):
     encoder = attention + feed_forward + 2 * scale_and_bias
     decoder = 2 * attention + feed_forward + 3 * scale_and_bias
     tables = 2 * model.max_positions * d if model.positions == "learned" else 0
-    return config.data.vocab_size * d + tables + n * (encoder + decoder)
+    last_norms = 2 * scale_and_bias if model.norm == "pre" else 0
+    return config.data.vocab_size * d + tables + last_norms + n * (encoder + decoder)
 
 
 def test_rows_of_table_3_have_the_papers_sizes(full):
@@ -40,9 +41,11 @@ def test_rows_of_table_3_have_the_papers_sizes(full):
         assert -1.5e6 < row.paper["parameters"] - formula(row.config) < slack, row.name
 
 
-def test_the_formula_counts_what_is_built(full, small):
-    names = ("head_width=4", "layers=1", "hidden=256", "positions=learned", "big")
-    for row in [full[0], *(row for row in small if row.name in names)]:
+def test_the_formula_counts_what_is_built(full, hard):
+    names = ("head_width=4", "layers=1", "hidden=256", "positions=learned")
+    chosen = [row for row in hard if row.values["variant"] in names]
+    assert len(chosen) == len(names)
+    for row in [full[0], full[-1], *chosen]:
         built = build(row.config.model, row.config.data.vocab_size).count()
         assert built == formula(row.config), row.name
 
@@ -64,10 +67,12 @@ def ratios(rows):
     ]
 
 
-def test_small_rows_keep_the_papers_ratios(full, small):
-    assert ratios(small) == ratios(full)
-    assert small[0].config.model.layers * 2 == full[0].config.model.layers
-    assert small[0].config.model.width * 4 == full[0].config.model.width
+def test_small_rows_keep_the_papers_ratios_and_scale_the_rate_as_it_does(full, hard):
+    large = ("layers=8", "width=1024", "big")
+    assert ratios(hard) == ratios([row for row in full if row.name not in large])
+    for row in hard:
+        rate = row.config.train.peak_learning_rate * row.config.model.width**0.5
+        assert rate == pytest.approx(0.005 * 128**0.5)
 
 
 @pytest.fixture(scope="module")

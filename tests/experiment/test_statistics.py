@@ -18,6 +18,8 @@ from t2t_jax.tools.experiment.statistics import (
     WORSE,
     compare,
     pooled_deviation,
+    rank_correlation,
+    smallest_difference,
     t_test,
     welch_test,
 )
@@ -53,6 +55,36 @@ def test_without_a_difference_few_experiments_claim_one():
         claims += min(scipy.stats.false_discovery_control(p_values)) <= LEVEL
     # 5% at most, and not far less, or the tests would find nothing.
     assert 0.02 < claims / 600 < 0.07
+
+
+@pytest.mark.parametrize(("seeds", "freedom"), [(3, 4), (1, 8), (5, 8)])
+def test_four_of_five_experiments_show_the_smallest_difference(seeds, freedom):
+    least, draw = smallest_difference(2.0, freedom, seeds), np.random.default_rng(3)
+    means = draw.normal(0, 2 * math.sqrt(2 / seeds), 20_000) + least
+    deviation = 2 * np.sqrt(draw.chisquare(freedom, 20_000) / freedom)
+    statistic = means / (deviation * math.sqrt(2 / seeds))
+    p = 2 * scipy.stats.t.sf(abs(statistic), freedom)
+    assert np.mean(p <= LEVEL) == pytest.approx(0.8, abs=0.01)
+
+
+def test_rank_correlation_is_scipys_with_an_interval_around_it():
+    draw = np.random.default_rng(1)
+    for noise in (0.2, 1.0):
+        ours = draw.normal(size=17)
+        theirs = ours + draw.normal(0, noise, size=17)
+        value, low, high = rank_correlation(ours, theirs)
+        assert value == pytest.approx(scipy.stats.spearmanr(ours, theirs).statistic)
+        expected = scipy.stats.bootstrap(
+            (ours, theirs),
+            lambda a, b: scipy.stats.spearmanr(a, b).statistic,
+            paired=True,
+            vectorized=False,
+            n_resamples=999,
+            method="percentile",
+            random_state=2,
+        ).confidence_interval
+        assert (low, high) == pytest.approx(expected, abs=0.06)
+    assert rank_correlation([1, 2, 2, 3], [10, 20, 20, 30]) == pytest.approx((1, 1, 1))
 
 
 def test_a_row_of_wild_seeds_does_not_hide_the_others(tmp_path):

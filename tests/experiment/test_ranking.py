@@ -1,0 +1,95 @@
+"""Rows are ranked at their best rates, and the order is compared with the paper's."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from experiments import _ranking, ladder, norm, positions, schedule, table3
+from tests.experiment.made_up import row, write_rows
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = "test.perplexity", "test.bleu"
+
+
+def written(folder, variants, rates=(1, 2, 4)):
+    """Rows of made-up BLEU by rate; their perplexity is 100 / BLEU."""
+    rows, scores = [], {}
+    for name, (paper, *bleu) in variants.items():
+        for rate, score in zip(rates, bleu, strict=True):
+            values = {"variant": name, "rate": rate}
+            figures = dict(zip(COLUMNS, paper, strict=True))
+            rows.append(row(f"{name} @ {rate}", 1, values=values, paper=figures))
+            scores[rows[-1].name] = [score]
+    return write_rows(rows, folder, scores)
+
+
+def test_the_best_rate_counts_and_its_neighbours_say_how_sensitive_it_is(tmp_path):
+    results = written(
+        tmp_path,
+        {
+            "base": ((5.0, 25.0), 50, 60, 40),
+            "better": ((4.0, 26.0), 70, 20, 10),  # best at the edge
+            "worse": ((6.0, 24.0), 10, 55, 50),
+            "as base": ((5.1, 24.9), 20, 61, 30),  # 0.1 BLEU: that pair has no order
+        },
+    )
+    chosen = _ranking.best_rates(results, COLUMNS[0])
+    best = {name: r.row.values["rate"] for name, (r, *_) in chosen.items()}
+    assert best == {"base": 2, "better": 1, "worse": 2, "as base": 2}
+    assert chosen["base"][1] == pytest.approx(math.log(60 / 50 * 60 / 40) / 2)
+    assert chosen["better"][1:] == (pytest.approx(math.log(70 / 20)), True)
+    text = _ranking.report(results, *COLUMNS)
+    assert text.index("| better") < text.index("| as base") < text.index("| worse")
+    assert "| better | 1 (the edge) | 1 | 0.357 | -0.154 | 70.0 | 1.253 |" in text
+    assert "perplexity: rank correlation 0.80" in text
+    assert "5 of 5 pairs (100%)" in text
+    assert "--chosen='base @ 2,better @ 1,worse @ 2,as base @ 2'" in text
+    assert _ranking.plot(results, *COLUMNS).axes[0].get_title() == "loss"
+
+
+def test_a_variant_with_a_rate_left_is_not_ranked(tmp_path):
+    results = written(
+        tmp_path, {"base": ((5.0, 25.0), 50, 60, 40), "left": ((4.0, 26.0), 70, 20, 1)}
+    )
+    (results["left @ 4"].runs[0].path / "scores/test.json").unlink()
+    assert [*_ranking.best_rates(results, COLUMNS[0])] == ["base"]
+
+
+def test_the_ladder_says_what_seeds_can_show(tmp_path):
+    names = [row.name for row in ladder.get_experiment().rows]
+    bleu = ([60.0, 61.0], [20.0, 21.0], [58.0, 59.0], [62.0, 63.0])
+    rows = [row(name, 2) for name in names]
+    results = write_rows(rows, tmp_path, dict(zip(names, bleu, strict=True)))
+    text = ladder.report(results, *COLUMNS)
+    # The deviation of each row is 0.71 BLEU: 4 degrees of freedom.
+    assert "BLEU: noise 0.71, over the seeds of all rows." in text
+    assert "- 3 seeds a row show 2.17 or more" in text
+    assert "- half the key width: -2.00, 2.8 times the noise" in text
+    assert "- signal-to-noise ratio, without no 1/sqrt(d_k): 5.7" in text
+
+
+EXPERIMENTS = {
+    "ladder": ladder,
+    "norm": norm,
+    "positions": positions,
+    "schedule": schedule,
+    "table3": table3,
+}
+
+
+def test_the_plan_is_what_the_experiments_train():
+    """Rows and steps were fixed before the runs; the files must not drift from them."""
+    for part in json.loads((ROOT / "docs/results/plan.json").read_text())["parts"]:
+        words = part["command"].split()
+        flags = dict(word[2:].split("=", 1) for word in words[5:])
+        kept = {name: value for name, value in flags.items() if "." not in name}
+        kept.pop("name", None)
+        steps = {k: int(v) for k, v in kept.items() if k in ("steps", "max_length")}
+        rows = EXPERIMENTS[words[4]].get_experiment(**(kept | steps)).rows
+        names = [r.name.partition(" @ ")[0] for r in rows]
+        assert {*names} == {*part["rows"]}, part["name"]
+        assert {r.config.train.steps for r in rows} == {part["steps"]}
+        if "rates" in part:
+            assert {r.values["rate"] for r in rows} == {*part["rates"]}
