@@ -17,9 +17,9 @@ docs/ladder.md says which rung to take.
 from statistics import fmean
 
 from experiments import _texts
-from experiments._ranking import losses
 from t2t_jax import load_config
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
+from t2t_jax.tools.experiment.ranking import losses
 from t2t_jax.tools.experiment.statistics import pooled_deviation, smallest_difference
 
 UNSCALED = "no 1/sqrt(d_k)"

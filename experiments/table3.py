@@ -16,14 +16,13 @@ models on WMT 2014 English-German, big included: no checkpoints are averaged, an
 are of newstest2013, the dev set, as in the paper.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from experiments import _ranking as ranking
 from experiments import _texts
 from t2t_jax import load_config
 from t2t_jax.config import ModelConfig, from_config_dict
-from t2t_jax.tools.experiment import Experiment, Row, with_fields
-from t2t_jax.training.schedules import peak
+from t2t_jax.tools.experiment import Experiment, Row, ranking, with_fields
 
 NOTE = (
     "Only the order of the rows may be compared with the paper's: models and text are "
@@ -92,25 +91,20 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
         name = _name(changes) if len(changes) in (1, 2) else group
         if group == "big":
             changes = changes | {"train.steps": 3 * base.train.steps}
-        width = changes.get("model.width", base.model.width)
-        for rate in rates or [peak(base)]:
-            scaled = rate * (width / base.model.width) ** -0.5
-            fields = {"train.peak_learning_rate": scaled} if rates else {}
-            row = f"{name} @ {rate:g}" if rates else name
-            rows.append(
-                Row(
-                    row,
-                    with_fields(base, changes | fields),
-                    seeds + (row in chosen.split(",")),
-                    values={"variant": name, "rate": rate},
-                    paper={
-                        perplexity: figures[0],
-                        bleu: figures[1],
-                        "parameters": figures[2] * 1e6,
-                    },
-                    group=group,
-                )
-            )
+        row = Row(
+            name,
+            with_fields(base, changes),
+            seeds,
+            paper={
+                perplexity: figures[0],
+                bleu: figures[1],
+                "parameters": figures[2] * 1e6,
+            },
+            group=group,
+        )
+        tried = ranking.at_rates(row, rates, base.model.width) if rates else [row]
+        more = chosen.split(",")
+        rows += [replace(r, seeds=seeds + 1) if r.name in more else r for r in tried]
     return Experiment(
         rows,
         columns=(perplexity, bleu, "parameters", "flops", "minutes"),

@@ -32,7 +32,7 @@ def linked(split, count):
         yield *([line[a:b] for a, b in units(line)] for line in pair), *pair_links
 
 
-@pytest.mark.parametrize("split", corpus.SPLITS)
+@pytest.mark.parametrize("split", [s for s in corpus.SPLITS if "hard" not in s])
 def test_every_word_is_linked_and_names_and_nouns_to_their_translations(split):
     forms = [form for noun in lexicon.EASY.nouns for form in noun[:2]]
     names, listed = (

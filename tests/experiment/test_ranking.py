@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import _ranking, ladder, norm, positions, schedule, table3
+from experiments import ladder, norm, positions, schedule, table3
+from t2t_jax.tools.experiment import ranking
 from tests.experiment.made_up import row, write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -35,18 +36,21 @@ def test_the_best_rate_counts_and_its_neighbours_say_how_sensitive_it_is(tmp_pat
             "as base": ((5.1, 24.9), 20, 61, 30),  # 0.1 BLEU: that pair has no order
         },
     )
-    chosen = _ranking.best_rates(results, COLUMNS[0])
+    chosen = ranking.best_rates(results, COLUMNS[0])
     best = {name: r.row.values["rate"] for name, (r, *_) in chosen.items()}
     assert best == {"base": 2, "better": 1, "worse": 2, "as base": 2}
     assert chosen["base"][1] == pytest.approx(math.log(60 / 50 * 60 / 40) / 2)
     assert chosen["better"][1:] == (pytest.approx(math.log(70 / 20)), True)
-    text = _ranking.report(results, *COLUMNS)
+    text = ranking.report(results, *COLUMNS)
     assert text.index("| better") < text.index("| as base") < text.index("| worse")
-    assert "| better | 1 (the edge) | 1 | 0.357 | -0.154 | 70.0 | 1.253 |" in text
+    assert (
+        "| better | 1 (the edge) | 1 | 0.357 | -0.154 |  | 70.0 | 1.253 | 4 | 26 |"
+        in text
+    )
     assert "perplexity: rank correlation 0.80" in text
     assert "5 of 5 pairs (100%)" in text
     assert "--chosen='base @ 2,better @ 1,worse @ 2,as base @ 2'" in text
-    assert _ranking.plot(results, *COLUMNS).axes[0].get_title() == "loss"
+    assert ranking.plot(results, *COLUMNS).axes[0].get_title() == "loss"
 
 
 def test_a_variant_with_a_rate_left_is_not_ranked(tmp_path):
@@ -54,7 +58,7 @@ def test_a_variant_with_a_rate_left_is_not_ranked(tmp_path):
         tmp_path, {"base": ((5.0, 25.0), 50, 60, 40), "left": ((4.0, 26.0), 70, 20, 1)}
     )
     (results["left @ 4"].runs[0].path / "scores/test.json").unlink()
-    assert [*_ranking.best_rates(results, COLUMNS[0])] == ["base"]
+    assert [*ranking.best_rates(results, COLUMNS[0])] == ["base"]
 
 
 def test_the_ladder_says_what_seeds_can_show(tmp_path):

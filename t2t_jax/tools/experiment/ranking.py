@@ -1,0 +1,192 @@
+"""Ranks rows of an experiment, each at its best peak learning rate.
+
+Every change of a model moves its best rate, so a comparison at one rate may rank rates
+(Wen et al. 2025, arXiv 2509.02046). How much a row loses at the rates next to its best
+tells how stable it is at a larger size (Wortsman et al. 2023, arXiv 2309.14322).
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from t2t_jax.config import with_fields
+from t2t_jax.io.tables import markdown_table
+from t2t_jax.tools.experiment.experiment import Row
+from t2t_jax.tools.experiment.results import Results, RowResult
+from t2t_jax.tools.experiment.statistics import (
+    pooled_deviation,
+    rank_correlation,
+    t_test,
+    welch_test,
+)
+
+APART = 0.3  # BLEU: smaller differences in the paper's table have no direction
+
+
+def at_rates(row: Row, rates: Sequence[float], base_width: int = 0) -> list[Row]:
+    """The row at each of some peak learning rates: `NAME @ RATE`.
+
+    Args:
+      row: Its `values` get its name, `variant`, and the `rate`.
+      rates: Those of a model of `base_width`.
+      base_width: Of another width, a model has its rates times (width / base
+        width)^-0.5, as in equation 3 of the paper; 0 for the row's own width.
+    """
+    factor = (row.config.model.width / (base_width or row.config.model.width)) ** -0.5
+    return [
+        dataclasses.replace(
+            row,
+            name=f"{row.name} @ {rate:g}",
+            config=with_fields(row.config, {"train.peak_learning_rate": rate * factor}),
+            values=row.values | {"variant": row.name, "rate": rate},
+        )
+        for rate in rates
+    ]
+
+
+def losses(result: RowResult, column: str) -> list[float]:
+    """Returns the logarithms of a perplexity, one for each seed."""
+    return [math.log(value) for value in result.values(column)]
+
+
+def best_rates(
+    results: Results, column: str
+) -> dict[str, tuple[RowResult, float, bool]]:
+    """The best rate of each variant, by the first seed; not of those with a rate left.
+
+    Returns:
+      By variant: the row; its `lr_sensitivity`, which is how much the mean loss at the
+      neighbouring rates is above the best, in nats; and True if the best rate is the
+      lowest or the highest.
+    """
+    variants = {}
+    for result in results:
+        name = result.row.values.get("variant", result.row.name)
+        variants.setdefault(name, []).append(result)
+    chosen = {}
+    for variant, rows in variants.items():
+        if all(losses(row, column) for row in rows):
+            rows.sort(key=lambda row: row.row.values.get("rate", 0.0))
+            first = [losses(row, column)[0] for row in rows]
+            at = first.index(min(first))
+            neighbours = first[max(0, at - 1) : at] + first[at + 1 : at + 2]
+            rise = fmean(neighbours) - first[at] if neighbours else math.nan
+            edge = len(rows) > 1 and at in (0, len(rows) - 1)
+            chosen[variant] = rows[at], rise, edge
+    return chosen
+
+
+def pairs_right(
+    ours: Sequence[float], theirs: Sequence[float], apart: Callable[[int, int], bool]
+) -> tuple[int, int]:
+    """The number of pairs that two lists of losses order alike, and of all pairs.
+
+    Args:
+      apart: Two positions -> True if the pair counts.
+    """
+    pairs = [p for p in itertools.combinations(range(len(ours)), 2) if apart(*p)]
+    right = sum((ours[i] - ours[j]) * (theirs[i] - theirs[j]) > 0 for i, j in pairs)
+    return right, len(pairs)
+
+
+def report(results: Results, perplexity: str, bleu: str) -> str:
+    """Tables the variants by the loss at their best rates, in Markdown.
+
+    p is of a difference from the variant `base`: Welch's t-test, or a t-test with the
+    deviation of all rows if one of the two has one seed. If rows have the paper's
+    figures, it says how far the order is the paper's.
+    """
+    chosen = best_rates(results, perplexity)
+    samples = {name: losses(row, perplexity) for name, (row, *_) in chosen.items()}
+    pooled = pooled_deviation(list(samples.values()))
+    base = samples.get("base", [])
+    head = ["row", "best rate", "seeds", "loss", "against base", "p", "BLEU"]
+    head += ["lr_sensitivity", "paper's perplexity", "paper's BLEU"]
+    cells = []
+    for name in sorted(samples, key=lambda name: fmean(samples[name])):
+        (row, rise, edge), sample = chosen[name], samples[name]
+        rate = f"{row.row.values.get('rate', math.nan):g}" + " (the edge)" * edge
+        cell = [name, rate, str(len(sample)), f"{fmean(sample):.3f}", "", ""]
+        if base and name != "base":
+            cell[4] = f"{fmean(sample) - fmean(base):+.3f}"
+            if pooled[1]:
+                several = min(len(sample), len(base)) > 1
+                p = (
+                    welch_test(sample, base)
+                    if several
+                    else t_test(sample, base, *pooled)
+                )
+                cell[5] = f"{p:.2g}"
+        paper = [row.row.paper.get(column) for column in (perplexity, bleu)]
+        cell += [f"{row.mean(bleu):.1f}", f"{rise:.3f}"]
+        cells.append(cell + [f"{x:g}" for x in paper if x is not None])
+    with_paper = [row.row for row, *_ in chosen.values() if perplexity in row.row.paper]
+    if not with_paper:
+        head = head[:-2]
+    lines = [*markdown_table(head, cells, left=(0, 1)), ""]
+    if len(with_paper) == len(chosen) > 3:
+        ours = [fmean(sample) for sample in samples.values()]
+        lines += agreement(ours, with_paper, perplexity, bleu)
+    again = ",".join(row.row.name for row, *_ in chosen.values())
+    lines.append(f"One more seed of each best rate: `--replan --chosen='{again}'`")
+    return "\n".join(lines)
+
+
+def agreement(
+    ours: Sequence[float], rows: Sequence[Row], perplexity: str, bleu: str
+) -> list[str]:
+    """Rank correlations with the paper, and the pairs of rows in its order."""
+    scores = [row.paper[bleu] for row in rows]
+
+    def apart(i, j):
+        return abs(scores[i] - scores[j]) > APART - 1e-9
+
+    lines = []
+    for name, theirs in (
+        ("perplexity", [row.paper[perplexity] for row in rows]),
+        ("BLEU", [-score for score in scores]),
+    ):
+        correlation, low, high = rank_correlation(ours, theirs)
+        right, pairs = pairs_right(ours, theirs, apart)
+        lines.append(
+            f"- By the paper's {name}: rank correlation {correlation:.2f} "
+            f"({low:.2f} to {high:.2f}) over {len(rows)} rows; {right} of {pairs} "
+            f"pairs ({right / max(1, pairs):.0%}) that differ by {APART} BLEU or more "
+            "in the paper are in its order."
+        )
+    return [*lines, ""]
+
+
+def plot(results: Results, perplexity: str, bleu: str):
+    """Draws our difference from base against the paper's: loss, and BLEU."""
+    from matplotlib.figure import Figure
+
+    chosen = best_rates(results, perplexity)
+    if "base" not in chosen:
+        return None
+    base = chosen["base"][0]
+    measures = {
+        "loss": lambda row: fmean(losses(row, perplexity)),
+        "BLEU": lambda row: row.mean(bleu),
+    }
+    papers = {
+        "loss": lambda row: math.log(row.row.paper[perplexity]),
+        "BLEU": lambda row: row.row.paper[bleu],
+    }
+    figure = Figure(figsize=(12, 5.2))
+    for ax, name in zip(figure.subplots(1, 2), measures, strict=True):
+        ours, theirs = measures[name], papers[name]
+        ax.axhline(0, color="0.5", linewidth=1)
+        ax.axvline(0, color="0.5", linewidth=1)
+        rows = sorted(chosen.items(), key=lambda item: ours(item[1][0]))
+        for i, (variant, (row, *_)) in enumerate(rows):
+            x, y = theirs(row) - theirs(base), ours(row) - ours(base)
+            ax.plot(x, y, "o", color="C0")
+            # On either side in turn, so that labels of neighbours do not overlap.
+            side = "left" if i % 2 else "right"
+            ax.text(x, y, f"  {variant}  ", ha=side, va="center", fontsize="x-small")
+        ax.margins(x=0.15)
+        ax.set(title=name, xlabel="the paper's difference from base", ylabel="ours")
+    return figure
