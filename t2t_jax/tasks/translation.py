@@ -118,6 +118,7 @@ class Translation(Task):
         if not grammar or identify(corpus.source).code != "en":
             return row
         sources, references = zip(*corpus.pairs(), strict=True)
-        words = [*map(built_in_grammar().word_for_word, sources)]
+        word_for_word = built_in_grammar().word_for_word
+        words = [word_for_word(source, corpus.name) for source in sources]
         bleu = corpus_scores(words, references)["bleu"]
         return f"{row}   (word for word: BLEU {bleu:.1f})"

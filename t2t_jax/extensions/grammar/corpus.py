@@ -235,7 +235,7 @@ def tree_fingerprint(split: str, language: str) -> str:
 # ---------------------------------------------------------------- the baseline
 
 
-def _translations() -> dict[str, set[str]]:
+def _translations(words: lexicon.Lexicon = lexicon.EASY) -> dict[str, set[str]]:
     """All German forms that each English word may be translated as."""
     forms_of = collections.defaultdict(set)
 
@@ -244,7 +244,6 @@ def _translations() -> dict[str, set[str]]:
 
     # English words do not show the case, so the forms of all cases are candidates.
     cases = ("nominative", "accusative", "dative")
-    words = lexicon.EASY
     for noun in words.nouns:
         add(noun.english, *(noun.german("singular", case) for case in cases))
         add(noun.english + "'s", noun.genitive)
@@ -290,25 +289,27 @@ def _translations() -> dict[str, set[str]]:
 
 
 @functools.cache
-def _dictionary() -> dict[str, str]:
-    """The most frequent German form of each English word, counted in train."""
+def _dictionary(hard: bool) -> dict[str, str]:
+    """The most frequent German form of each English word, counted in training text."""
     counts = collections.Counter()
-    for _, de in pairs("train", 0, 3000):
+    for _, de in pairs("hard-train" if hard else "train", 0, 3000):
         counts.update(re.findall(r"\w+", de))
     return {
         # Sorted, so that ties are broken the same way every time: a set has no order.
         en: max(sorted(forms), key=lambda form: counts[form]) if forms else ""
-        for en, forms in _translations().items()
+        for en, forms in _translations(lexicon.HARD if hard else lexicon.EASY).items()
     }
 
 
-def word_for_word(english: str) -> str:
+def word_for_word(english: str, split: str = "test") -> str:
     """Translates each word by its most frequent translation, without any grammar.
+
+    The words are those of the text that the split is of.
 
     This is the baseline that a trained model must beat. It keeps the order of the words
     and the punctuation, and starts with a capital.
     """
-    dictionary = _dictionary()
+    dictionary = _dictionary(split in HARD["splits"])
     tokens = re.findall(r"[\w']+|[^\w\s]", english)  # words, punctuation marks
     out = [dictionary.get(token.lower(), token) for token in tokens]
     line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))
