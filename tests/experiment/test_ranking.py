@@ -44,7 +44,7 @@ def test_the_best_rate_counts_and_its_neighbours_say_how_sensitive_it_is(tmp_pat
     text = ranking.report(results, *COLUMNS)
     assert text.index("| better") < text.index("| as base") < text.index("| worse")
     assert (
-        "| better | 1 (the edge) | 1 | 0.357 | -0.154 |  | 70.0 | 1.253 | 4 | 26 |"
+        "| better | 1 (the edge) | 1 | 0.357 | -0.154 |  | 70.0 | 1.253 | 4.00 | 26.0 |"
         in text
     )
     assert "perplexity: rank correlation 0.80" in text

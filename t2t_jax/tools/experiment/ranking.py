@@ -121,7 +121,9 @@ def report(results: Results, perplexity: str, bleu: str) -> str:
                 cell[5] = f"{p:.2g}"
         paper = [row.row.paper.get(column) for column in (perplexity, bleu)]
         cell += [f"{row.mean(bleu):.1f}", f"{rise:.3f}"]
-        cells.append(cell + [f"{x:g}" for x in paper if x is not None])
+        if None not in paper:
+            cell += [f"{paper[0]:.2f}", f"{paper[1]:.1f}"]
+        cells.append(cell)
     with_paper = [row.row for row, *_ in chosen.values() if perplexity in row.row.paper]
     if not with_paper:
         head = head[:-2]
