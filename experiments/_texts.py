@@ -7,6 +7,15 @@ from t2t_jax.tools.experiment import with_fields
 TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 
 
+# Texts on which experiments rank rows: the preset, its changes, and the dev set among
+# its test sets. Experiments with the same one share their runs.
+RANKED = {
+    "built_in": ("tiny", {}, "test"),
+    "hard": ("hard", {"data.test": "grammar:hard-dev"}, "hard-dev"),
+    "multi30k": ("multi30k:1500", {"data.test": "val,test_2016_flickr"}, "val"),
+}
+
+
 def entry(kind, name, choices):
     """Returns the entry of a name, such as that of a text; refuses other names."""
     if name not in choices:

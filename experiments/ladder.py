@@ -25,23 +25,6 @@ from t2t_jax.tools.experiment.statistics import pooled_deviation, smallest_diffe
 UNSCALED = "no 1/sqrt(d_k)"
 SEEDS = (1, 3, 5)
 
-# Of each rung: the preset, fields that the rung changes, the column that ranks, BLEU.
-RUNGS = {
-    "built_in": ("tiny", {}, "test.perplexity", "test.bleu"),
-    "hard": (
-        "hard",
-        {"data.test": "grammar:hard-dev"},  # as in table3: the two share runs
-        "hard-dev.perplexity",
-        "hard-dev.bleu",
-    ),
-    "multi30k": (
-        "multi30k:1500",
-        {"data.test": "val,test_2016_flickr"},
-        "val.perplexity",
-        "test_2016_flickr.bleu",
-    ),
-}
-
 
 def get_experiment(rung="built_in", seeds=3):
     """Builds the experiment.
@@ -50,8 +33,10 @@ def get_experiment(rung="built_in", seeds=3):
       rung: built_in, hard or multi30k.
       seeds: of every row.
     """
-    preset, changes, ranked, bleu = _texts.entry("rung", rung, RUNGS)
+    preset, changes, dev = _texts.entry("rung", rung, _texts.RANKED)
     base = with_fields(load_config(preset), changes)
+    test = "test_2016_flickr" if rung == "multi30k" else dev
+    ranked, bleu = f"{dev}.perplexity", f"{test}.bleu"
     key_width = base.model.width_of_head
     other_norm = "pre" if base.model.norm == "post" else "post"
     effects = {
@@ -94,7 +79,8 @@ def figures(results, name, values, style):
         return f"{name}: train two seeds of a row for its noise."
     lines = [f"{name}: noise {style.format(deviation)}, over the seeds of all rows."]
     for seeds in SEEDS:
-        least = smallest_difference(deviation, freedom, seeds)
+        # Two rows of several seeds are compared by Welch's test.
+        least = smallest_difference(deviation, 2 * seeds - 2 or freedom, seeds)
         lines.append(f"- {seeds} seeds a row show {style.format(least)} or more")
     means = {row: fmean(sample) for row, sample in samples.items() if sample}
     for row, mean in means.items():
@@ -105,6 +91,7 @@ def figures(results, name, values, style):
                 f"{abs(change) / deviation:.1f} times the noise"
             )
     normal = [mean for row, mean in means.items() if row != UNSCALED]
-    ratio = (max(normal) - min(normal)) / deviation
-    lines.append(f"- signal-to-noise ratio, without {UNSCALED}: {ratio:.1f}")
+    if len(normal) > 1:
+        ratio = (max(normal) - min(normal)) / deviation
+        lines.append(f"- signal-to-noise ratio, without {UNSCALED}: {ratio:.1f}")
     return "\n".join(lines)

@@ -2,22 +2,22 @@
 
     python -m t2t_jax experiment table3 --workdir=DIR
     python -m t2t_jax experiment table3 --workdir=DIR --scale=multi30k \\
-        --config.data.dir=FOLDER --rates=0.004 --name=table3_multi30k
+        --config.data.dir=FOLDER --name=table3_multi30k
     python -m t2t_jax experiment table3 --workdir=DIR --scale=full --name=table3_full
 
 `--scale=hard` trains rows A to E on the harder built-in text (`configs/hard.py`), each
-at three peak learning rates: 51 runs of 4 minutes on one core. Then `--chosen`, with
-what the report prints, trains the best rate of each row once more. Rows are ranked by
-the dev loss of averaged checkpoints, and the ranks compared with the paper's. A rate is
-multiplied by (width / base width)^-0.5, as in the paper's formula (equation 3).
+at three peak learning rates: 51 runs of 4 minutes on one core. The largest of C, 4/3 of
+the layers and twice the width, are left out. Then `--chosen`, with what the report
+prints, trains the best rate of each row once more. Rows are ranked by the dev loss of
+averaged checkpoints, and the ranks compared with the paper's. A rate is multiplied by
+(width / base width)^-0.5, as in the paper's formula (equation 3).
 
-`--scale=multi30k` is the same on captions, 15 minutes a run; `--scale=full` the paper's
+`--scale=multi30k` is the same on captions, 17 minutes a run; `--scale=full` the paper's
 models on WMT 2014 English-German, big included: no checkpoints are averaged, and scores
 are of newstest2013, the dev set, as in the paper.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from experiments import _texts
 from t2t_jax import load_config
@@ -32,35 +32,16 @@ NOTE = (
 )
 
 
-class Scale(NamedTuple):
-    """A base model, its text, and how its rows are scored."""
-
-    preset: str
-    changes: dict[str, object]  # of the preset
-    dev: str  # the name of the dev set among the test sets
-    bleu: str  # the name of its BLEU
-    rates: str  # by default; empty is that of the preset
-
-
-SCALES = {
-    "hard": Scale(
-        "hard",
-        {"data.test": "grammar:hard-dev"},
-        "hard-dev",
-        "bleu",
-        "0.0025,0.005,0.01",
-    ),
-    "multi30k": Scale(  # ladder has the same: the two share runs
-        "multi30k:1500", {"data.test": "val,test_2016_flickr"}, "val", "bleu", ""
-    ),
-    "full": Scale(
-        "base",
-        {"decode.average": 1, "data.test": "tfds:wmt14_translate/de-en:validation"},
-        "wmt14_translate-de-en-validation",
-        "bleu_paper",
-        "",
-    ),
-}
+# Peak learning rates of each row, of a model of base's width; at the full scale the
+# paper's formula sets them.
+RATES = {"hard": "0.0025,0.005,0.01", "multi30k": "0.004", "full": ""}
+NEWSTEST2013 = "tfds:wmt14_translate/de-en:validation"
+FULL = (
+    "base",
+    {"decode.average": 1, "data.test": NEWSTEST2013},
+    "wmt14_translate-de-en-validation",
+)
+GROUPS = "ABCDEb"
 
 
 def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen=""):
@@ -72,20 +53,27 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
       steps: of training; 0 for those of the scale's preset.
       rates: peak learning rates of each row, separated by commas; empty for those of
         the scale.
-      groups: letters of the groups of rows to train, such as AB; empty for all.
+      groups: letters of the groups of rows to train, such as AB, and b for big; empty
+        for all.
       chosen: rows that get one more seed, separated by commas.
     """
-    text = _texts.entry("scale", scale, SCALES)
-    rates = [*map(float, filter(None, (rates or text.rates).split(",")))]
-    base = with_fields(from_config_dict(load_config(text.preset)), text.changes)
+    default_rates = _texts.entry("scale", scale, RATES)
+    preset, changes, dev = _texts.RANKED.get(scale, FULL)
+    base = with_fields(from_config_dict(load_config(preset)), changes)
     if steps:
         base = with_fields(base, {"train.steps": steps})
-    perplexity, bleu = f"{text.dev}.perplexity", f"{text.dev}.{text.bleu}"
+    if unknown := {*groups} - {*GROUPS}:
+        raise ValueError(
+            f"--groups={groups}: no group {min(unknown)}; want some of A "
+            "to E, and b for big"
+        )
+    perplexity = f"{dev}.perplexity"
+    bleu = f"{dev}.bleu_paper" if scale == "full" else f"{dev}.bleu"
     rows = []
     variants = [("base", {}, (4.92, 25.8, 65)), *variations(base.model)]
     for group, changes, figures in variants:
         large = group == "big" or (figures[2] > 65 and "model.hidden" not in changes)
-        left_out = groups and group[0] not in "b" + groups
+        left_out = groups and group != "base" and group[0] not in groups
         if left_out or (large and scale != "full"):  # too slow for a small bench
             continue
         name = _name(changes) if len(changes) in (1, 2) else group
@@ -102,17 +90,42 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
             },
             group=group,
         )
-        tried = ranking.at_rates(row, rates, base.model.width) if rates else [row]
-        more = chosen.split(",")
-        rows += [replace(r, seeds=seeds + 1) if r.name in more else r for r in tried]
+        tried = numbers("rates", rates or default_rates)
+        rows += ranking.at_rates(row, tried, base.model.width) if tried else [row]
+    again = [name.strip() for name in chosen.split(",") if name.strip()]
+    if unknown := {*again} - {row.name for row in rows}:
+        raise ValueError(
+            f"--chosen: no row is called {min(unknown)!r}; want some of "
+            + ", ".join(row.name for row in rows)
+        )
+    rows = [replace(r, seeds=seeds + 1) if r.name in again else r for r in rows]
     return Experiment(
         rows,
         columns=(perplexity, bleu, "parameters", "flops", "minutes"),
         compared=perplexity,
         note=NOTE,
         plot=lambda results: ranking.plot(results, perplexity, bleu),
-        report=lambda results: ranking.report(results, perplexity, bleu),
+        report=lambda results: report(results, perplexity, bleu),
     )
+
+
+def numbers(flag, text):
+    """Reads positive numbers, separated by commas."""
+    try:
+        values = [float(number) for number in text.split(",")] if text else []
+    except ValueError:
+        values = [0.0]
+    if not all(value > 0 for value in values):
+        raise ValueError(f"--{flag}={text}: want numbers above 0, such as 0.0025,0.005")
+    return values
+
+
+def report(results, perplexity, bleu):
+    """Ranks the rows, and prints the flag that repeats the best rates."""
+    best = ranking.best_rates(results, perplexity)
+    names = ",".join(row.row.name for row, *_ in best.values())
+    again = f"One more seed of each best rate: `--replan --chosen='{names}'`"
+    return f"{ranking.report(results, perplexity, bleu)}\n{again}"
 
 
 def variations(base: ModelConfig):

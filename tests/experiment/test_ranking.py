@@ -49,7 +49,8 @@ def test_the_best_rate_counts_and_its_neighbours_say_how_sensitive_it_is(tmp_pat
     )
     assert "perplexity: rank correlation 0.80" in text
     assert "5 of 5 pairs (100%)" in text
-    assert "--chosen='base @ 2,better @ 1,worse @ 2,as base @ 2'" in text
+    last = table3.report(results, *COLUMNS).splitlines()[-1]
+    assert last.endswith("--chosen='base @ 2,better @ 1,worse @ 2,as base @ 2'`")
     assert ranking.plot(results, *COLUMNS).axes[0].get_title() == "loss"
 
 
@@ -70,8 +71,36 @@ def test_the_ladder_says_what_seeds_can_show(tmp_path):
     # The deviation of each row is 0.71 BLEU: 4 degrees of freedom.
     assert "BLEU: noise 0.71, over the seeds of all rows." in text
     assert "- 3 seeds a row show 2.17 or more" in text
+    assert "- 1 seeds a row show 3.76 or more" in text
     assert "- half the key width: -2.00, 2.8 times the noise" in text
     assert "- signal-to-noise ratio, without no 1/sqrt(d_k): 5.7" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"rates": "0.1,x"}, "--rates=0.1,x: want numbers above 0"),
+        ({"rates": "0"}, "--rates=0: want numbers above 0"),
+        ({"groups": "AX"}, "--groups=AX: no group X; want some of A to E"),
+        ({"chosen": "base"}, "no row is called 'base'; want some of base @ 0.0025"),
+        ({"scale": "small"}, "unknown scale 'small'; want 'hard' or"),
+    ],
+)
+def test_table_3_refuses_flags_that_would_do_nothing(flags, message):
+    with pytest.raises(ValueError, match=message):
+        table3.get_experiment(**flags)
+
+
+def test_experiments_on_one_text_share_their_runs():
+    for text in ("hard", "multi30k"):
+        hashes = [
+            {run.hash for row in rows for run in row.runs}
+            for rows in (
+                ladder.get_experiment(text).rows,
+                table3.get_experiment(text, chosen="").rows,
+            )
+        ]
+        assert len(hashes[0] & hashes[1]) == 2, text  # base, and half the key width
 
 
 EXPERIMENTS = {

@@ -153,7 +153,7 @@ def _nouns(words: dict) -> list[Noun]:
                     plural=plural.strip("-"),
                     genitive="".join(genitive),
                     # der Junge, des Jungen, die Jungen: plural and genitive agree.
-                    weak=gender == "m" and [plural] == genitive,
+                    weak=gender == "m" and [plural] == genitive and plural[-1] == "n",
                     groups=frozenset(groups),
                 )
             )
@@ -177,8 +177,10 @@ def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
     forms |= {"past": past, "participle": participle[0] if participle else past}
     infinitive, third, past, participle = german
     prefix, _, infinitive = infinitive.rpartition("+")
-    # The first person is the stem with -e, but for these.
-    first_person = {"lächeln": "lächle", "füttern": "füttere", "wissen": "weiß"}
+    if infinitive.endswith("eln"):  # ich lächle
+        first = infinitive[:-3] + "le"
+    else:
+        first = infinitive[: -2 if infinitive.endswith("en") else -1] + "e"
     return Verb(
         frame=frame,
         english={name: form for name, form in forms.items() if form != "-"},
@@ -188,7 +190,7 @@ def _verb(frame, english, german, *groups, preposition=("", "")) -> Verb:
         german={
             "infinitive": prefix + infinitive,
             "zu": f"{prefix}zu{infinitive}" if prefix else f"zu {infinitive}",
-            "first": first_person.get(infinitive, infinitive.removesuffix("en") + "e"),
+            "first": "weiß" if infinitive == "wissen" else first,
             "third": third,
             "plural": infinitive,
             "past": past,
@@ -251,16 +253,14 @@ class Lexicon:
 
 
 def joined(one: dict, other: dict) -> dict:
-    """The tables of one file, with those of another after them."""
-    both = dict(one)
-    for name, table in other.items():
-        if isinstance(table, dict):
-            both[name] = joined(one.get(name, {}), table)
-        elif name in one:
-            is_entries = ":" in table  # entries end in a bar, names in a space
-            both[name] = one[name].rstrip() + (" | " if is_entries else "\n") + table
-        else:
-            both[name] = table
+    """The tables of one file with those of another after them, which replace modals."""
+    both = one | other
+    for name in one.keys() & other.keys() - {"modals"}:
+        if isinstance(one[name], dict):
+            both[name] = joined(one[name], other[name])
+        else:  # entries are separated by bars, names by spaces, rows by line ends
+            bar = " | " if ":" in other[name] else "\n"
+            both[name] = one[name].rstrip() + bar + other[name]
     return both
 
 

@@ -18,8 +18,7 @@ from t2t_jax.tools.experiment.results import Results, RowResult
 from t2t_jax.tools.experiment.statistics import (
     pooled_deviation,
     rank_correlation,
-    t_test,
-    welch_test,
+    seeds_test,
 )
 
 APART = 0.3  # BLEU: smaller differences in the paper's table have no direction
@@ -62,19 +61,19 @@ def best_rates(
       lowest or the highest.
     """
     variants = {}
-    for result in results:
+    for result in sorted(results, key=lambda r: r.row.values.get("rate", 0.0)):
         name = result.row.values.get("variant", result.row.name)
         variants.setdefault(name, []).append(result)
     chosen = {}
-    for variant, rows in variants.items():
-        if all(losses(row, column) for row in rows):
-            rows.sort(key=lambda row: row.row.values.get("rate", 0.0))
-            first = [losses(row, column)[0] for row in rows]
-            at = first.index(min(first))
-            neighbours = first[max(0, at - 1) : at] + first[at + 1 : at + 2]
-            rise = fmean(neighbours) - first[at] if neighbours else math.nan
-            edge = len(rows) > 1 and at in (0, len(rows) - 1)
-            chosen[variant] = rows[at], rise, edge
+    for name, rows in variants.items():
+        first = [row.runs[0].value(column) for row in rows]
+        if None in first:
+            continue
+        first = [math.log(value) if value == value else math.inf for value in first]
+        at = first.index(min(first))
+        neighbours = first[max(0, at - 1) : at] + first[at + 1 : at + 2]
+        rise = fmean(neighbours) - first[at] if neighbours else math.nan
+        chosen[name] = rows[at], rise, len(rows) > 1 and at in (0, len(rows) - 1)
     return chosen
 
 
@@ -94,31 +93,32 @@ def pairs_right(
 def report(results: Results, perplexity: str, bleu: str) -> str:
     """Tables the variants by the loss at their best rates, in Markdown.
 
-    p is of a difference from the variant `base`: Welch's t-test, or a t-test with the
-    deviation of all rows if one of the two has one seed. If rows have the paper's
-    figures, it says how far the order is the paper's.
+    p is of a difference from the variant `base`, over seeds, corrected for the number
+    of rows as in `statistics.compare`. The seed that chose the rate is one of them,
+    which flatters all rows alike. If rows have the paper's figures, it says how far
+    the order is the paper's.
     """
+    from scipy.stats import false_discovery_control  # slow to import
+
     chosen = best_rates(results, perplexity)
     samples = {name: losses(row, perplexity) for name, (row, *_) in chosen.items()}
     pooled = pooled_deviation(list(samples.values()))
     base = samples.get("base", [])
+    p_values = {}
+    if base and pooled[0] > 0:
+        others = {name: sample for name, sample in samples.items() if name != "base"}
+        tested = [seeds_test(sample, base, pooled) for sample in others.values()]
+        adjusted = false_discovery_control(tested) if tested else []
+        p_values = dict(zip(others, adjusted, strict=True))
     head = ["row", "best rate", "seeds", "loss", "against base", "p", "BLEU"]
     head += ["lr_sensitivity", "paper's perplexity", "paper's BLEU"]
     cells = []
     for name in sorted(samples, key=lambda name: fmean(samples[name])):
         (row, rise, edge), sample = chosen[name], samples[name]
         rate = f"{row.row.values.get('rate', math.nan):g}" + " (the edge)" * edge
-        cell = [name, rate, str(len(sample)), f"{fmean(sample):.3f}", "", ""]
-        if base and name != "base":
-            cell[4] = f"{fmean(sample) - fmean(base):+.3f}"
-            if pooled[1]:
-                several = min(len(sample), len(base)) > 1
-                p = (
-                    welch_test(sample, base)
-                    if several
-                    else t_test(sample, base, *pooled)
-                )
-                cell[5] = f"{p:.2g}"
+        cell = [name, rate, str(len(sample)), f"{fmean(sample):.3f}"]
+        change = f"{fmean(sample) - fmean(base):+.3f}" if base else ""
+        cell += [change, f"{p_values[name]:.2g}" if name in p_values else ""]
         paper = [row.row.paper.get(column) for column in (perplexity, bleu)]
         cell += [f"{row.mean(bleu):.1f}", f"{rise:.3f}"]
         if None not in paper:
@@ -131,8 +131,6 @@ def report(results: Results, perplexity: str, bleu: str) -> str:
     if len(with_paper) == len(chosen) > 3:
         ours = [fmean(sample) for sample in samples.values()]
         lines += agreement(ours, with_paper, perplexity, bleu)
-    again = ",".join(row.row.name for row, *_ in chosen.values())
-    lines.append(f"One more seed of each best rate: `--replan --chosen='{again}'`")
     return "\n".join(lines)
 
 

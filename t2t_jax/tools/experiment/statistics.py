@@ -86,6 +86,18 @@ def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(stats.ttest_ind_from_stats(*a, *b, equal_var=False).pvalue)
 
 
+def seeds_test(
+    row: Sequence[float], base: Sequence[float], pooled: tuple[float, int]
+) -> float:
+    """Two-sided p of a difference: Welch's test, of single values `t_test`.
+
+    `pooled` is the `pooled_deviation` of all rows, not 0.
+    """
+    if min(len(row), len(base)) > 1 and np.ptp(row) + np.ptp(base) > 0:
+        return welch_test(row, base)
+    return t_test(row, base, *pooled)
+
+
 def smallest_difference(
     deviation: float, freedom: int, seeds: int, power: float = 0.8
 ) -> float:
@@ -187,14 +199,7 @@ def _compare_row(
         return Comparison(UNDECIDED, "one seed", difference)
     if not pooled[0]:
         return Comparison(UNDECIDED, "the seeds do not differ", difference)
-    row_values, base_values = row.values(column), base.values(column)
-    if (
-        min(len(row_values), len(base_values)) > 1
-        and np.ptp(row_values) + np.ptp(base_values) > 0
-    ):
-        p_seeds = welch_test(row_values, base_values)
-    else:
-        p_seeds = t_test(row_values, base_values, *pooled)
+    p_seeds = seeds_test(row.values(column), base.values(column), pooled)
     result = Comparison("", "", difference, p_seeds)
     # Without the tests over lines, the largest p of such a row may be too small, but
     # it is above 5%, where it changes no verdict of this row or of others.
