@@ -1,4 +1,4 @@
-"""The harder built-in text, to compare ideas: three minutes on one core.
+"""The harder built-in text, to compare ideas: three minutes of training on one core.
 
     python -m t2t_jax.main --config=configs/hard.py --workdir=DIR
 
