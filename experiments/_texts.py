@@ -6,7 +6,6 @@ from t2t_jax.tools.experiment import with_fields
 # The preset of a text -> the name of the test set that is reported.
 TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 
-
 # Texts on which experiments rank rows: the preset, its changes, and the dev set among
 # its test sets. Experiments with the same one share their runs.
 RANKED = {

@@ -69,6 +69,7 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
         )
     perplexity = f"{dev}.perplexity"
     bleu = f"{dev}.bleu_paper" if scale == "full" else f"{dev}.bleu"
+    tried = numbers("rates", rates or default_rates)
     rows = []
     variants = [("base", {}, (4.92, 25.8, 65)), *variations(base.model)]
     for group, changes, figures in variants:
@@ -76,7 +77,7 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
         left_out = groups and group != "base" and group[0] not in groups
         if left_out or (large and scale != "full"):  # too slow for a small bench
             continue
-        name = _name(changes) if len(changes) in (1, 2) else group
+        name = group if group in ("base", "big") else _name(changes)
         if group == "big":
             changes = changes | {"train.steps": 3 * base.train.steps}
         row = Row(
@@ -90,7 +91,6 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
             },
             group=group,
         )
-        tried = numbers("rates", rates or default_rates)
         rows += ranking.at_rates(row, tried, base.model.width) if tried else [row]
     again = [name.strip() for name in chosen.split(",") if name.strip()]
     if unknown := {*again} - {row.name for row in rows}:

@@ -83,7 +83,7 @@ def _belongs(split: str, sentence: Sentence) -> bool:
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
     """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
-    if split in HARD["splits"]:
+    if split in HARD["splits"]:  # without end
         yield from _draw_hard(split, dice)
     relatives = RELATIVES.get(split, RELATIVES["train"])
     writer = SentenceWriter(dice, lexicon.EASY, relatives)

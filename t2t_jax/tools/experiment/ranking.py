@@ -117,8 +117,9 @@ def report(results: Results, perplexity: str, bleu: str) -> str:
         (row, rise, edge), sample = chosen[name], samples[name]
         rate = f"{row.row.values.get('rate', math.nan):g}" + " (the edge)" * edge
         cell = [name, rate, str(len(sample)), f"{fmean(sample):.3f}"]
-        change = f"{fmean(sample) - fmean(base):+.3f}" if base else ""
-        cell += [change, f"{p_values[name]:.2g}" if name in p_values else ""]
+        compared = base and name != "base"
+        cell.append(f"{fmean(sample) - fmean(base):+.3f}" if compared else "")
+        cell.append(f"{p_values[name]:.2g}" if name in p_values else "")
         paper = [row.row.paper.get(column) for column in (perplexity, bleu)]
         cell += [f"{row.mean(bleu):.1f}", f"{rise:.3f}"]
         if None not in paper:
