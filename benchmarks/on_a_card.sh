@@ -33,9 +33,9 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 python=${PYTHON:-python3}
 out=${OUT:-on_a_card}
-packages=(absl-py etils flax importlib_resources ml-collections numpy optax
-  orbax-checkpoint PyYAML sacrebleu sacremoses safetensors scipy sentencepiece
-  tensorboardX tqdm ctranslate2)
+packages=(absl-py etils flax importlib_resources langcodes ml-collections numpy optax
+  orbax-checkpoint py3langid PyYAML regex sacrebleu sacremoses safetensors scipy
+  sentencepiece tensorboardX tqdm ctranslate2)
 
 # wheels DIR [NAME...]: downloads wheels for Python 3.12 on x86-64 Linux.
 wheels() {

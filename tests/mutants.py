@@ -708,8 +708,8 @@ an_absent_tpu_is_started t2t_jax/parallel/process_setup.py 237206b
     parallel/test_process_setup.py
       test_jax_chooses_among_all_platforms_but_an_absent_tpu[absent]
 wild_seeds_hide_other_rows t2t_jax/tools/experiment/statistics.py a11739f
-  - p_seeds = welch_test(row_values, base_values)
-  + p_seeds = t_test(row_values, base_values, *pooled)
+  - return welch_test(row, base)
+  + return t_test(row, base, *pooled)
     experiment/test_statistics.py test_a_row_of_wild_seeds_does_not_hide_the_others
 a_low_score_is_trained t2t_jax/data/cleaning.py
   - isinstance(pair, LowScore) for pair

@@ -63,6 +63,14 @@ def test_no_extra_allows_the_jax_that_sums_wrongly(setup_arguments):
         assert version.specifier.contains("0.10.1"), version
 
 
+def test_a_machine_with_a_card_gets_every_package_that_it_needs(setup_arguments):
+    script = (ROOT / "benchmarks/on_a_card.sh").read_text(encoding="utf-8")
+    carried = re.search(r"^packages=\(([^)]+)\)", script, re.MULTILINE)[1].split()
+    needed = {Requirement(entry).name for entry in setup_arguments["install_requires"]}
+    absent = {"jax", "tensorflow", "tensorflow-cpu", "tensorflow-datasets"}
+    assert needed - absent <= set(carried)
+
+
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_python_3_14_wants_no_tensorflow(setup_arguments, platform):
     machine = {"sys_platform": platform, "platform_machine": "x86_64"}
