@@ -14,10 +14,8 @@ because the averaged parameters are scored. Label smoothing is the exception: it
 perplexity by its definition (section 5.4), so judge that row by BLEU.
 """
 
-import math
-
+from experiments import ladder
 from t2t_jax import load_config
-from t2t_jax.io.tables import markdown_table
 from t2t_jax.tools.experiment import Experiment, Row, with_fields
 from t2t_jax.tools.experiment.plots import bars
 
@@ -71,49 +69,8 @@ def get_experiment(seeds=3, row_seeds=1, steps=600, base="tiny"):
             "Label smoothing raises perplexity by its definition (section 5.4): judge "
             "the row without it by BLEU."
         ),
-        plot=plot,
-        report=report,
-    )
-
-
-def plot(results):
-    return bars(results, "test.bleu", title="BLEU without a part", baseline="base")
-
-
-def report(results):
-    """Ranks the parts by what the model loses without them."""
-    base = results["base"]
-    ranking = [
-        (*differences(result, base), result.row.name)
-        for result in results
-        if result is not base
-    ]
-    ranking = [row for row in ranking if not math.isnan(row[1])]  # those with results
-    ranking.sort(key=lambda row: -row[1])
-    cells = ([name, f"{bleu:+.1f}", f"{nats:+.3f}"] for bleu, nats, name in ranking)
-    lines = [
-        "Differences from the base, the worst first. Nats a token are the difference "
-        "of the logarithms of `test.perplexity`.",
-        "",
-        *markdown_table(("row", "BLEU", "nats a token"), cells, left=(0, 1, 2)),
-    ]
-    return "\n".join([*lines, "", spread(base)])
-
-
-def differences(result, base):
-    """Differences from the base in BLEU and in nats a token; `nan` if unknown."""
-    bleu = result.mean("test.bleu") - base.mean("test.bleu")
-    nats = math.log(result.mean("test.perplexity") / base.mean("test.perplexity"))
-    return bleu, nats
-
-
-def spread(base):
-    """Says how much the seeds of the base differ."""
-    bleu, perplexity = base.values("test.bleu"), base.values("test.perplexity")
-    if len(bleu) < 2:
-        return "Train more seeds of the base for a spread to compare differences with."
-    nats = math.log(max(perplexity) / min(perplexity))
-    return (
-        f"The {len(bleu)} seeds of the base differ by {max(bleu) - min(bleu):.1f} BLEU "
-        f"and {nats:.3f} nats a token; differences of that size mean nothing."
+        plot=lambda results: bars(
+            results, "test.bleu", title="BLEU without a part", baseline="base"
+        ),
+        report=lambda results: ladder.report(results, "test.perplexity", "test.bleu"),
     )

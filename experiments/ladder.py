@@ -56,23 +56,26 @@ def get_experiment(rung="built_in", seeds=3):
         columns=(ranked, bleu, "parameters", "minutes"),
         compared=ranked,
         baseline="base",
-        report=lambda results: report(results, ranked, bleu),
+        report=lambda results: report(results, ranked, bleu, {*effects} - {UNSCALED}),
     )
 
 
-def report(results, perplexity, bleu):
-    """Tables the noise, the effects in its units, and the smallest differences."""
-    return "\n\n".join(
-        [
-            figures(results, "loss", lambda row: losses(row, perplexity), "{:.4f}"),
-            figures(results, "BLEU", lambda row: row.values(bleu), "{:.2f}"),
-        ]
+def report(results, perplexity, bleu, normal=()):
+    """Tables the noise, the effects in its units, and the smallest differences.
+
+    Args:
+      perplexity, bleu: columns.
+      normal: names of rows that train normally, whose differences are the signal.
+    """
+    loss = figures(
+        results, "nats a token", lambda r: losses(r, perplexity), "{:.4f}", normal
     )
+    scores = figures(results, "BLEU", lambda r: r.values(bleu), "{:.2f}", normal)
+    return f"{loss}\n\n{scores}"
 
 
-def figures(results, name, values, style):
+def figures(results, name, values, style, normal):
     """What the seeds show of one measure: `values` gives those of a row."""
-    base = values(results["base"])
     samples = {result.row.name: values(result) for result in results}
     deviation, freedom = pooled_deviation(list(samples.values()))
     if not freedom or not deviation:
@@ -83,15 +86,15 @@ def figures(results, name, values, style):
         least = smallest_difference(deviation, 2 * seeds - 2 or freedom, seeds)
         lines.append(f"- {seeds} seeds a row show {style.format(least)} or more")
     means = {row: fmean(sample) for row, sample in samples.items() if sample}
-    for row, mean in means.items():
-        if row != "base" and base:
-            change = mean - means["base"]
-            lines.append(
-                f"- {row}: {'+' if change > 0 else ''}{style.format(change)}, "
-                f"{abs(change) / deviation:.1f} times the noise"
-            )
-    normal = [mean for row, mean in means.items() if row != UNSCALED]
-    if len(normal) > 1:
-        ratio = (max(normal) - min(normal)) / deviation
-        lines.append(f"- signal-to-noise ratio, without {UNSCALED}: {ratio:.1f}")
+    base = means.pop("base", None)
+    changes = {} if base is None else {row: mean - base for row, mean in means.items()}
+    for row, change in sorted(changes.items(), key=lambda item: -abs(item[1])):
+        lines.append(
+            f"- {row}: {'+' if change > 0 else ''}{style.format(change)}, "
+            f"{abs(change) / deviation:.1f} times the noise"
+        )
+    signals = [0.0, *(changes[row] for row in normal if row in changes)]
+    if len(signals) > 1:
+        ratio = (max(signals) - min(signals)) / deviation
+        lines.append(f"- signal-to-noise ratio of {len(signals)} rows: {ratio:.1f}")
     return "\n".join(lines)

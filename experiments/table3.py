@@ -7,8 +7,8 @@
 
 `--scale=hard` trains rows A to E on the harder built-in text (`configs/hard.py`), each
 at three peak learning rates: 51 runs of 4 minutes on one core. The largest of C, 4/3 of
-the layers and twice the width, are left out. Then `--chosen`, with what the report
-prints, trains the best rate of each row once more. Rows are ranked by the dev loss of
+the layers and twice the width, are left out. Then train one more seed of the best rate of
+each row, with the flags that the report prints. Rows are ranked by the dev loss of the
 averaged checkpoints, and the ranks compared with the paper's. A rate is multiplied by
 (width / base width)^-0.5, as in the paper's formula (equation 3).
 
@@ -16,8 +16,6 @@ averaged checkpoints, and the ranks compared with the paper's. A rate is multipl
 models on WMT 2014 English-German, big included: no checkpoints are averaged, and scores
 are of newstest2013, the dev set, as in the paper.
 """
-
-from dataclasses import replace
 
 from experiments import _texts
 from t2t_jax import load_config
@@ -41,10 +39,9 @@ FULL = (
     {"decode.average": 1, "data.test": NEWSTEST2013},
     "wmt14_translate-de-en-validation",
 )
-GROUPS = "ABCDEb"
 
 
-def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen=""):
+def get_experiment(scale="hard", seeds=1, steps=0, rates=""):
     """Builds the experiment.
 
     Args:
@@ -53,20 +50,12 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
       steps: of training; 0 for those of the scale's preset.
       rates: peak learning rates of each row, separated by commas; empty for those of
         the scale.
-      groups: letters of the groups of rows to train, such as AB, and b for big; empty
-        for all.
-      chosen: rows that get one more seed, separated by commas.
     """
     default_rates = _texts.entry("scale", scale, RATES)
     preset, changes, dev = _texts.RANKED.get(scale, FULL)
     base = with_fields(from_config_dict(load_config(preset)), changes)
     if steps:
         base = with_fields(base, {"train.steps": steps})
-    if unknown := {*groups} - {*GROUPS}:
-        raise ValueError(
-            f"--groups={groups}: no group {min(unknown)}; want some of A "
-            "to E, and b for big"
-        )
     perplexity = f"{dev}.perplexity"
     bleu = f"{dev}.bleu_paper" if scale == "full" else f"{dev}.bleu"
     tried = numbers("rates", rates or default_rates)
@@ -74,8 +63,7 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
     variants = [("base", {}, (4.92, 25.8, 65)), *variations(base.model)]
     for group, changes, figures in variants:
         large = group == "big" or (figures[2] > 65 and "model.hidden" not in changes)
-        left_out = groups and group != "base" and group[0] not in groups
-        if left_out or (large and scale != "full"):  # too slow for a small bench
+        if large and scale != "full":  # too slow for a small bench
             continue
         name = group if group in ("base", "big") else _name(changes)
         if group == "big":
@@ -92,20 +80,13 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates="", groups="", chosen="
             group=group,
         )
         rows += ranking.at_rates(row, tried, base.model.width) if tried else [row]
-    again = [name.strip() for name in chosen.split(",") if name.strip()]
-    if unknown := {*again} - {row.name for row in rows}:
-        raise ValueError(
-            f"--chosen: no row is called {min(unknown)!r}; want some of "
-            + ", ".join(row.name for row in rows)
-        )
-    rows = [replace(r, seeds=seeds + 1) if r.name in again else r for r in rows]
     return Experiment(
         rows,
         columns=(perplexity, bleu, "parameters", "flops", "minutes"),
         compared=perplexity,
         note=NOTE,
         plot=lambda results: ranking.plot(results, perplexity, bleu),
-        report=lambda results: report(results, perplexity, bleu),
+        report=lambda results: report(results, perplexity, bleu, seeds + 1),
     )
 
 
@@ -120,12 +101,13 @@ def numbers(flag, text):
     return values
 
 
-def report(results, perplexity, bleu):
-    """Ranks the rows, and prints the flag that repeats the best rates."""
+def report(results, perplexity, bleu, seeds):
+    """Ranks the rows, and prints the flags that repeat the best rates."""
     best = ranking.best_rates(results, perplexity)
     names = ",".join(row.row.name for row, *_ in best.values())
-    again = f"One more seed of each best rate: `--replan --chosen='{names}'`"
-    return f"{ranking.report(results, perplexity, bleu)}\n{again}"
+    flags = f"--replan --seeds={seeds} --rows='{names}'"
+    ranks = ranking.report(results, perplexity, bleu)
+    return f"{ranks}\nOne more seed of each best rate: `{flags}`"
 
 
 def variations(base: ModelConfig):

@@ -49,8 +49,10 @@ def test_the_best_rate_counts_and_its_neighbours_say_how_sensitive_it_is(tmp_pat
     )
     assert "perplexity: rank correlation 0.80" in text
     assert "5 of 5 pairs (100%)" in text
-    last = table3.report(results, *COLUMNS).splitlines()[-1]
-    assert last.endswith("--chosen='base @ 2,better @ 1,worse @ 2,as base @ 2'`")
+    last = table3.report(results, *COLUMNS, 2).splitlines()[-1]
+    assert last.endswith(
+        "--seeds=2 --rows='base @ 2,better @ 1,worse @ 2,as base @ 2'`"
+    )
     assert ranking.plot(results, *COLUMNS).axes[0].get_title() == "loss"
 
 
@@ -67,13 +69,14 @@ def test_the_ladder_says_what_seeds_can_show(tmp_path):
     bleu = ([60.0, 61.0], [20.0, 21.0], [58.0, 59.0], [62.0, 63.0])
     rows = [row(name, 2) for name in names]
     results = write_rows(rows, tmp_path, dict(zip(names, bleu, strict=True)))
-    text = ladder.report(results, *COLUMNS)
+    text = ladder.get_experiment().report(results)
     # The deviation of each row is 0.71 BLEU: 4 degrees of freedom.
     assert "BLEU: noise 0.71, over the seeds of all rows." in text
     assert "- 3 seeds a row show 2.17 or more" in text
     assert "- 1 seeds a row show 3.76 or more" in text
     assert "- half the key width: -2.00, 2.8 times the noise" in text
-    assert "- signal-to-noise ratio, without no 1/sqrt(d_k): 5.7" in text
+    # No 1/sqrt(d_k), which does not train, is no signal.
+    assert "- signal-to-noise ratio of 3 rows: 5.7" in text
 
 
 @pytest.mark.parametrize(
@@ -81,8 +84,6 @@ def test_the_ladder_says_what_seeds_can_show(tmp_path):
     [
         ({"rates": "0.1,x"}, "--rates=0.1,x: want numbers above 0"),
         ({"rates": "0"}, "--rates=0: want numbers above 0"),
-        ({"groups": "AX"}, "--groups=AX: no group X; want some of A to E"),
-        ({"chosen": "base"}, "no row is called 'base'; want some of base @ 0.0025"),
         ({"scale": "small"}, "unknown scale 'small'; want 'hard' or"),
     ],
 )
@@ -97,7 +98,7 @@ def test_experiments_on_one_text_share_their_runs():
             {run.hash for row in rows for run in row.runs}
             for rows in (
                 ladder.get_experiment(text).rows,
-                table3.get_experiment(text, chosen="").rows,
+                table3.get_experiment(text).rows,
             )
         ]
         assert len(hashes[0] & hashes[1]) == 2, text  # base, and half the key width

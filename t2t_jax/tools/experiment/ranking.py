@@ -8,7 +8,7 @@ tells how stable it is at a larger size (Wortsman et al. 2023, arXiv 2309.14322)
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from t2t_jax.config import with_fields
@@ -77,19 +77,6 @@ def best_rates(
     return chosen
 
 
-def pairs_right(
-    ours: Sequence[float], theirs: Sequence[float], apart: Callable[[int, int], bool]
-) -> tuple[int, int]:
-    """The number of pairs that two lists of losses order alike, and of all pairs.
-
-    Args:
-      apart: Two positions -> True if the pair counts.
-    """
-    pairs = [p for p in itertools.combinations(range(len(ours)), 2) if apart(*p)]
-    right = sum((ours[i] - ours[j]) * (theirs[i] - theirs[j]) > 0 for i, j in pairs)
-    return right, len(pairs)
-
-
 def report(results: Results, perplexity: str, bleu: str) -> str:
     """Tables the variants by the loss at their best rates, in Markdown.
 
@@ -140,22 +127,23 @@ def agreement(
 ) -> list[str]:
     """Rank correlations with the paper, and the pairs of rows in its order."""
     scores = [row.paper[bleu] for row in rows]
-
-    def apart(i, j):
-        return abs(scores[i] - scores[j]) > APART - 1e-9
-
+    apart = [
+        (i, j)
+        for i, j in itertools.combinations(range(len(rows)), 2)
+        if abs(scores[i] - scores[j]) > APART - 1e-9
+    ]
     lines = []
     for name, theirs in (
         ("perplexity", [row.paper[perplexity] for row in rows]),
         ("BLEU", [-score for score in scores]),
     ):
         correlation, low, high = rank_correlation(ours, theirs)
-        right, pairs = pairs_right(ours, theirs, apart)
+        right = sum((ours[i] - ours[j]) * (theirs[i] - theirs[j]) > 0 for i, j in apart)
+        share = f"{right} of {len(apart)} pairs ({right / max(1, len(apart)):.0%})"
         lines.append(
-            f"- By the paper's {name}: rank correlation {correlation:.2f} "
-            f"({low:.2f} to {high:.2f}) over {len(rows)} rows; {right} of {pairs} "
-            f"pairs ({right / max(1, pairs):.0%}) that differ by {APART} BLEU or more "
-            "in the paper are in its order."
+            f"- By the paper's {name}: rank correlation {correlation:.2f} ({low:.2f} "
+            f"to {high:.2f}) over {len(rows)} rows; {share} that differ by {APART} "
+            "BLEU or more in the paper are in its order."
         )
     return [*lines, ""]
 
