@@ -7,10 +7,10 @@
 
 `--scale=hard` trains rows A to E on the harder built-in text (`configs/hard.py`), each
 at three peak learning rates: 51 runs of 4 minutes on one core. The largest of C, 4/3 of
-the layers and twice the width, are left out. Then train one more seed of the best rate of
-each row, with the flags that the report prints. Rows are ranked by the dev loss of the
-averaged checkpoints, and the ranks compared with the paper's. A rate is multiplied by
-(width / base width)^-0.5, as in the paper's formula (equation 3).
+the layers and twice the width, are left out. Then train one more seed of each row at
+its best rate, with the flags that the report prints. Rows are ranked by the dev loss of
+the averaged checkpoints, and the ranks compared with the paper's. A rate is multiplied
+by (width / base width)^-0.5, as in the paper's formula (equation 3).
 
 `--scale=multi30k` is the same on captions, 17 minutes a run; `--scale=full` the paper's
 models on WMT 2014 English-German, big included: no checkpoints are averaged, and scores
