@@ -152,30 +152,25 @@ def plot(results: Results, perplexity: str, bleu: str):
     """Draws our difference from base against the paper's: loss, and BLEU."""
     from matplotlib.figure import Figure
 
-    chosen = best_rates(results, perplexity)
+    chosen = {name: row for name, (row, *_) in best_rates(results, perplexity).items()}
     if "base" not in chosen:
         return None
-    base = chosen["base"][0]
-    measures = {
-        "loss": lambda row: fmean(losses(row, perplexity)),
-        "BLEU": lambda row: row.mean(bleu),
-    }
-    papers = {
-        "loss": lambda row: math.log(row.row.paper[perplexity]),
-        "BLEU": lambda row: row.row.paper[bleu],
-    }
     figure = Figure(figsize=(12, 5.2))
-    for ax, name in zip(figure.subplots(1, 2), measures, strict=True):
-        ours, theirs = measures[name], papers[name]
+    measures = ("loss", perplexity, math.log), ("BLEU", bleu, float)
+    for ax, (title, column, scale) in zip(figure.subplots(1, 2), measures, strict=True):
+        points = {
+            name: (scale(row.row.paper[column]), fmean(map(scale, row.values(column))))
+            for name, row in chosen.items()
+        }
         ax.axhline(0, color="0.5", linewidth=1)
         ax.axvline(0, color="0.5", linewidth=1)
-        rows = sorted(chosen.items(), key=lambda item: ours(item[1][0]))
-        for i, (variant, (row, *_)) in enumerate(rows):
-            x, y = theirs(row) - theirs(base), ours(row) - ours(base)
+        order = sorted(points.items(), key=lambda item: item[1][1])
+        for i, (name, point) in enumerate(order):
+            x, y = (a - b for a, b in zip(point, points["base"], strict=True))
             ax.plot(x, y, "o", color="C0")
             # On either side in turn, so that labels of neighbours do not overlap.
             side = "left" if i % 2 else "right"
-            ax.text(x, y, f"  {variant}  ", ha=side, va="center", fontsize="x-small")
+            ax.text(x, y, f"  {name}  ", ha=side, va="center", fontsize="x-small")
         ax.margins(x=0.15)
-        ax.set(title=name, xlabel="the paper's difference from base", ylabel="ours")
+        ax.set(title=title, xlabel="the paper's difference from base", ylabel="ours")
     return figure
