@@ -19,9 +19,9 @@ def members(words: Lexicon, groups: frozenset[str]) -> list[Noun]:
 
 
 @functools.cache
-def adjectives_for(words: Lexicon, noun: Noun) -> list[Adjective]:
-    """The adjectives that may describe a noun."""
-    return [a for a in words.adjectives if a.groups & noun.groups]
+def adjectives_for(words: Lexicon, groups: frozenset[str]) -> list[Adjective]:
+    """The adjectives that may describe a noun of any of these groups."""
+    return [a for a in words.adjectives if a.groups & groups]
 
 
 def suits(verb: Verb, tense: str) -> bool:
@@ -87,12 +87,6 @@ def first_person(words: Lexicon) -> list[Verb]:
         if verb.english["base"] in I_DO.split() and not verb.prefix
         if "person" in verb.subjects and verb.frame != "clause"
     ]
-
-
-@functools.cache
-def personal(words: Lexicon) -> list[Adjective]:
-    """The adjectives that may describe people."""
-    return [a for a in words.adjectives if "person" in a.groups]
 
 
 def verb_name(verb: Verb) -> str:

@@ -45,8 +45,8 @@ SIZES = {
     "agreement": 500,
 }
 # How the harder text is drawn, and the sizes of its splits.
-HARD = lexicon.HARDER["drawing"]
-SIZES |= HARD["splits"]
+DRAWING = lexicon.HARDER["drawing"]
+SIZES |= DRAWING["splits"]
 SPLITS = tuple(SIZES)
 # The probability that a phrase gets a relative clause; other splits are as "train".
 RELATIVES = {"train": 0.2, "agreement": 0.8, "long": 0.35}
@@ -55,6 +55,7 @@ LONGEST = 22  # the most English words of a sentence, in all splits but "long"
 # that are not apart belong to no split. In train, they would lower the share of
 # sentences that are apart below their share in test.
 BUCKETS = {0: "dev", 1: "test", **dict.fromkeys((2, 3, 4), "agreement")}
+HARD_BUCKETS = {0: "hard-dev", 1: "hard-test"}  # of 8
 
 
 @functools.cache
@@ -69,6 +70,9 @@ def _belongs(split: str, sentence: Sentence) -> bool:
     A hash of the English deals sentences out, so splits of any seed and size are
     disjoint.
     """
+    if split in DRAWING["splits"]:
+        bucket = HARD_BUCKETS.get(digest(sentence.english) % 8, "hard-train")
+        return split == bucket and len(sentence.english.split()) <= DRAWING["longest"]
     # Tests that need no words come first, because putting a clause into words is slow.
     if any(held_out(*pair) for pair in sentence.pairs) != (split == "unseen"):
         return False
@@ -83,12 +87,14 @@ def _belongs(split: str, sentence: Sentence) -> bool:
 def _draw(split: str, seed: int) -> Iterator[Sentence]:
     """Yields sentences of a split without end, none of them twice."""
     dice = Dice(f"{split} {seed}")
-    if split in HARD["splits"]:  # without end
-        yield from _draw_hard(split, dice)
-    relatives = RELATIVES.get(split, RELATIVES["train"])
-    writer = SentenceWriter(dice, lexicon.EASY, relatives)
+    style = lexicon.EASY, RELATIVES.get(split, RELATIVES["train"])
+    if split in DRAWING["splits"]:
+        dice.skew = DRAWING["skew"]
+        style = lexicon.HARD, DRAWING["relatives"], DRAWING["nesting"], DRAWING["kinds"]
+    writer = SentenceWriter(dice, *style)
     # The special splits ask one question each; unknown words would be another.
-    vocabulary = None if split in ("train", "dev", "test") else _vocabulary(seed)
+    special = split in ("unseen", "long", "agreement")
+    vocabulary = _vocabulary(seed) if special else None
     drawn = set()
     while True:
         sentence = writer.finished("chain") if split == "long" else writer.draw()
@@ -101,23 +107,6 @@ def _draw(split: str, seed: int) -> Iterator[Sentence]:
             continue
         drawn.add(sentence.english)
         yield sentence
-
-
-def _draw_hard(split: str, dice: Dice) -> Iterator[Sentence]:
-    """Yields sentences of a split of the harder text, none of them twice."""
-    dice.skew = HARD["skew"]
-    style = (HARD[name] for name in ("relatives", "nesting", "kinds"))
-    writer = SentenceWriter(dice, lexicon.HARD, *style)
-    buckets = {0: "hard-dev", 1: "hard-test"}
-    drawn = set()
-    while True:
-        sentence = writer.draw()
-        line = sentence.english
-        if split != buckets.get(digest(line) % 8, "hard-train") or line in drawn:
-            continue
-        if len(line.split()) <= HARD["longest"]:
-            drawn.add(line)
-            yield sentence
 
 
 def words(line: str) -> set[str]:
@@ -309,7 +298,7 @@ def word_for_word(english: str, split: str = "test") -> str:
     This is the baseline that a trained model must beat. It keeps the order of the words
     and the punctuation, and starts with a capital.
     """
-    dictionary = _dictionary(split in HARD["splits"])
+    dictionary = _dictionary(split in DRAWING["splits"])
     tokens = re.findall(r"[\w']+|[^\w\s]", english)  # words, punctuation marks
     out = [dictionary.get(token.lower(), token) for token in tokens]
     line = re.sub(r" ([,.?])", r"\1", " ".join(word for word in out if word))

@@ -10,7 +10,6 @@ Each English word has one German translation in its context. Words whose transla
 depends on knowledge of the world are excluded (*you*, *it*, the past of *read*).
 """
 
-import functools
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -224,6 +223,7 @@ class Lexicon:
 
     def __init__(self, words: dict):
         self.names = words["names"]  # by the pronoun that stands for them
+        self.all_names = " ".join(self.names.values()).split()
         self.place_prepositions = words["place_prepositions"]
         self.nouns, self.modals = _nouns(words), _modals(words["modals"])
         self.adjectives = [
@@ -245,11 +245,6 @@ class Lexicon:
             dict(entries(words[name]))
             for name in ("cities", "numerals", "function_words")
         )
-
-    @functools.cached_property
-    def all_names(self) -> list[str]:
-        """The names of men and women."""
-        return " ".join(self.names.values()).split()
 
 
 def joined(one: dict, other: dict) -> dict:

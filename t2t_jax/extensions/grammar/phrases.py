@@ -80,7 +80,7 @@ class PhraseWriter:
 
     def adjective(self, noun: Noun) -> Adjective | None:
         """Draws an adjective that may describe a noun; None if there is none."""
-        adjectives = choices.adjectives_for(self.words, noun)
+        adjectives = choices.adjectives_for(self.words, noun.groups)
         if not adjectives:
             return None
         adjective = self.dice.pick(adjectives)

@@ -200,9 +200,8 @@ class SentenceWriter(PhraseWriter):
             clause.adjuncts = [self.stay(clause)]
             return clause
         pairs_before = len(self.pairs_used)
-        adjective = (
-            self.adjective(noun) if noun else dice.pick(choices.personal(self.words))
-        )
+        of_people = choices.adjectives_for(self.words, PERSON)
+        adjective = self.adjective(noun) if noun else dice.pick(of_people)
         attribute = subject.adjective
         clash = (attribute and not person) or attribute == adjective
         if attribute and adjective:
@@ -260,7 +259,9 @@ class SentenceWriter(PhraseWriter):
         point = dice.random()
         plain = "person" in noun.groups or not phrase.adjective
         described = (
-            plain and choices.adjectives_for(self.words, noun) and tense != "perfect"
+            plain
+            and choices.adjectives_for(self.words, noun.groups)
+            and tense != "perfect"
         )
         if point < 0.15 and described:
             inner = self.state(phrase, tense)
