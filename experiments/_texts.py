@@ -6,8 +6,9 @@ from t2t_jax.tools.experiment import with_fields
 # The preset of a text -> the name of the test set that is reported.
 TEST_SETS = {"tiny": "test", "multi30k": "test_2016_flickr"}
 
-# Texts on which experiments rank rows: the preset, its changes, and the dev set among
-# its test sets. Experiments with the same one share their runs.
+# Texts on which experiments rank rows: the preset, its changes, and the set that ranks,
+# a dev set but for built_in, where nothing is chosen. Experiments with the same one
+# share their runs.
 RANKED = {
     "built_in": ("tiny", {}, "test"),
     "hard": ("hard", {"data.test": "grammar:hard-dev"}, "hard-dev"),

@@ -65,7 +65,8 @@ def report(results, perplexity, bleu, normal=()):
 
     Args:
       perplexity, bleu: columns.
-      normal: names of rows that train normally, whose differences are the signal.
+      normal: names of rows that train normally: their seeds give the noise, and their
+        differences the signal. If empty, all rows give the noise.
     """
     loss = figures(
         results, "nats a token", lambda r: losses(r, perplexity), "{:.4f}", normal
@@ -77,14 +78,17 @@ def report(results, perplexity, bleu, normal=()):
 def figures(results, name, values, style, normal):
     """What the seeds show of one measure: `values` gives those of a row."""
     samples = {result.row.name: values(result) for result in results}
-    deviation, freedom = pooled_deviation(list(samples.values()))
+    pooled = [s for row, s in samples.items() if not normal or row in normal]
+    deviation, freedom = pooled_deviation(pooled)
     if not freedom or not deviation:
         return f"{name}: train two seeds of a row for its noise."
-    lines = [f"{name}: noise {style.format(deviation)}, over the seeds of all rows."]
+    lines = [f"{name}: noise {style.format(deviation)}, {freedom} degrees of freedom."]
     for seeds in SEEDS:
-        # Two rows of several seeds are compared by Welch's test.
+        # Of rows of several seeds, which are compared by Welch's test, a little less
+        # than the truth: its degrees of freedom are at most these.
         least = smallest_difference(deviation, 2 * seeds - 2 or freedom, seeds)
-        lines.append(f"- {seeds} seeds a row show {style.format(least)} or more")
+        count = f"{seeds} seed{'s' * (seeds > 1)}"
+        lines.append(f"- {count} of each of two rows: {style.format(least)} or more")
     means = {row: fmean(sample) for row, sample in samples.items() if sample}
     base = means.pop("base", None)
     changes = {} if base is None else {row: mean - base for row, mean in means.items()}

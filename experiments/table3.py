@@ -12,9 +12,10 @@ its best rate, with the flags that the report prints. Rows are ranked by the dev
 the averaged checkpoints, and the ranks compared with the paper's. A rate is multiplied
 by (width / base width)^-0.5, as in the paper's formula (equation 3).
 
-`--scale=multi30k` is the same on captions, 17 minutes a run; `--scale=full` the paper's
-models on WMT 2014 English-German, big included: no checkpoints are averaged, and scores
-are of newstest2013, the dev set, as in the paper.
+`--scale=multi30k` trains the same model and rows on captions, at one rate, about a
+quarter of an hour a run; `--scale=full` the paper's models on WMT 2014 English-German,
+big included: no checkpoints are averaged, and scores are of newstest2013, the dev set,
+as in the paper.
 """
 
 from experiments import _texts
@@ -23,22 +24,38 @@ from t2t_jax.config import ModelConfig, from_config_dict
 from t2t_jax.tools.experiment import Experiment, Row, ranking, with_fields
 
 NOTE = (
-    "Only the order of the rows may be compared with the paper's: models and text are "
-    "others. Perplexity is of targets without smoothing; training with more smoothing "
-    "makes it worse by itself, in the paper too. bleu_paper is computed as the paper "
-    "computes BLEU."
+    "Except at the full scale, models and text are not the paper's: only the order of "
+    "the rows may be compared with its. Perplexity is of targets without smoothing; "
+    "training with more smoothing makes it worse by itself, in the paper too. "
+    "bleu_paper is computed as the paper computes BLEU."
 )
 
 
-# Peak learning rates of each row, of a model of base's width; at the full scale the
-# paper's formula sets them.
-RATES = {"hard": "0.0025,0.005,0.01", "multi30k": "0.004", "full": ""}
 NEWSTEST2013 = "tfds:wmt14_translate/de-en:validation"
-FULL = (
-    "base",
-    {"decode.average": 1, "data.test": NEWSTEST2013},
-    "wmt14_translate-de-en-validation",
-)
+# By scale: the preset, its changes, the dev set, and the peak learning rates of each
+# row, of a model of base's width; at the full scale the paper's formula sets them.
+SCALES = {
+    "hard": (*_texts.RANKED["hard"], "0.0025,0.005,0.01"),
+    # The model of `hard`, whose sizes can be divided as the paper's base is.
+    "multi30k": (
+        "multi30k:1500",
+        {
+            "data.test": "val,test_2016_flickr",
+            "model.layers": 3,
+            "model.heads": 8,
+            "model.hidden": 512,
+            "model.positions": "sinusoid",
+        },
+        "val",
+        "0.004",
+    ),
+    "full": (
+        "base",
+        {"decode.average": 1, "data.test": NEWSTEST2013},
+        "wmt14_translate-de-en-validation",
+        "",
+    ),
+}
 
 
 def get_experiment(scale="hard", seeds=1, steps=0, rates=""):
@@ -51,8 +68,7 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates=""):
       rates: peak learning rates of each row, separated by commas; empty for those of
         the scale.
     """
-    default_rates = _texts.entry("scale", scale, RATES)
-    preset, changes, dev = _texts.RANKED.get(scale, FULL)
+    preset, changes, dev, default_rates = _texts.entry("scale", scale, SCALES)
     base = with_fields(from_config_dict(load_config(preset)), changes)
     if steps:
         base = with_fields(base, {"train.steps": steps})
@@ -83,10 +99,9 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates=""):
     return Experiment(
         rows,
         columns=(perplexity, bleu, "parameters", "flops", "minutes"),
-        compared=perplexity,
         note=NOTE,
         plot=lambda results: ranking.plot(results, perplexity, bleu),
-        report=lambda results: report(results, perplexity, bleu, seeds + 1),
+        report=lambda results: ranking.report(results, perplexity, bleu),
     )
 
 
@@ -99,15 +114,6 @@ def numbers(flag, text):
     if not all(value > 0 for value in values):
         raise ValueError(f"--{flag}={text}: want numbers above 0, such as 0.0025,0.005")
     return values
-
-
-def report(results, perplexity, bleu, seeds):
-    """Ranks the rows, and prints the flags that repeat the best rates."""
-    best = ranking.best_rates(results, perplexity)
-    names = ",".join(row.row.name for row, *_ in best.values())
-    flags = f"--replan --seeds={seeds} --rows='{names}'"
-    ranks = ranking.report(results, perplexity, bleu)
-    return f"{ranks}\nOne more seed of each best rate: `{flags}`"
 
 
 def variations(base: ModelConfig):

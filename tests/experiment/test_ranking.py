@@ -49,10 +49,8 @@ def test_the_best_rate_counts_and_its_neighbours_say_how_sensitive_it_is(tmp_pat
     )
     assert "perplexity: rank correlation 0.80" in text
     assert "5 of 5 pairs (100%)" in text
-    last = table3.report(results, *COLUMNS, 2).splitlines()[-1]
-    assert last.endswith(
-        "--seeds=2 --rows='base @ 2,better @ 1,worse @ 2,as base @ 2'`"
-    )
+    rows = "base @ 2,better @ 1,worse @ 2,as base @ 2"
+    assert text.endswith(f"--replan --seeds=2 --rows='{rows}'`.")
     assert ranking.plot(results, *COLUMNS).axes[0].get_title() == "loss"
 
 
@@ -66,14 +64,14 @@ def test_a_variant_with_a_rate_left_is_not_ranked(tmp_path):
 
 def test_the_ladder_says_what_seeds_can_show(tmp_path):
     names = [row.name for row in ladder.get_experiment().rows]
-    bleu = ([60.0, 61.0], [20.0, 21.0], [58.0, 59.0], [62.0, 63.0])
+    bleu = ([60.0, 61.0], [5.0, 25.0], [58.0, 59.0], [62.0, 63.0])
     rows = [row(name, 2) for name in names]
     results = write_rows(rows, tmp_path, dict(zip(names, bleu, strict=True)))
     text = ladder.get_experiment().report(results)
-    # The deviation of each row is 0.71 BLEU: 4 degrees of freedom.
-    assert "BLEU: noise 0.71, over the seeds of all rows." in text
-    assert "- 3 seeds a row show 2.17 or more" in text
-    assert "- 1 seeds a row show 3.76 or more" in text
+    # The deviation of each row that trains is 0.71 BLEU.
+    assert "BLEU: noise 0.71, 3 degrees of freedom." in text
+    assert "- 3 seeds of each of two rows: 2.17 or more" in text
+    assert "- 1 seed of each of two rows: 4.26 or more" in text
     assert "- half the key width: -2.00, 2.8 times the noise" in text
     # No 1/sqrt(d_k), which does not train, is no signal.
     assert "- signal-to-noise ratio of 3 rows: 5.7" in text
@@ -93,15 +91,19 @@ def test_table_3_refuses_flags_that_would_do_nothing(flags, message):
 
 
 def test_experiments_on_one_text_share_their_runs():
-    for text in ("hard", "multi30k"):
-        hashes = [
-            {run.hash for row in rows for run in row.runs}
-            for rows in (
-                ladder.get_experiment(text).rows,
-                table3.get_experiment(text).rows,
-            )
-        ]
-        assert len(hashes[0] & hashes[1]) == 2, text  # base, and half the key width
+    hashes = [
+        {run.hash for row in experiment.get_experiment("hard").rows for run in row.runs}
+        for experiment in (ladder, table3)
+    ]
+    assert len(hashes[0] & hashes[1]) == 2  # base, and half the key width
+
+
+def test_table_3_on_captions_has_the_model_of_the_harder_text():
+    models = [table3.get_experiment(s).rows[0].config.model for s in table3.SCALES]
+    assert models[0] == models[1]
+    for model in models:  # the sizes of rows are parts of these
+        assert not model.layers % 3
+        assert not model.heads % 8
 
 
 EXPERIMENTS = {

@@ -82,33 +82,36 @@ def report(results: Results, perplexity: str, bleu: str) -> str:
 
     p is of a difference from the variant `base`, over seeds, corrected for the number
     of rows as in `statistics.compare`. The seed that chose the rate is one of them,
-    which flatters all rows alike. If rows have the paper's figures, it says how far
-    the order is the paper's.
+    which flatters rows with more rates, or with a flat optimum. If rows have the
+    paper's figures, it says how far the order is the paper's. At the end are the flags
+    that repeat the best rates, for a `get_experiment` with the parameter `seeds`.
     """
     from scipy.stats import false_discovery_control  # slow to import
 
     chosen = best_rates(results, perplexity)
     samples = {name: losses(row, perplexity) for name, (row, *_) in chosen.items()}
-    pooled = pooled_deviation(list(samples.values()))
-    base = samples.get("base", [])
+    if not samples:
+        return "No row has a loss at each of its rates yet."
+    finite = {name: s for name, s in samples.items() if math.isfinite(sum(s))}
+    pooled = pooled_deviation(list(finite.values()))
+    base = finite.pop("base", [])
     p_values = {}
-    if base and pooled[0] > 0:
-        others = {name: sample for name, sample in samples.items() if name != "base"}
-        tested = [seeds_test(sample, base, pooled) for sample in others.values()]
-        adjusted = false_discovery_control(tested) if tested else []
-        p_values = dict(zip(others, adjusted, strict=True))
+    if base and finite and pooled[0] > 0:
+        tested = [seeds_test(sample, base, pooled) for sample in finite.values()]
+        p_values = dict(zip(finite, false_discovery_control(tested), strict=True))
     head = ["row", "best rate", "seeds", "loss", "against base", "p", "BLEU"]
     head += ["lr_sensitivity", "paper's perplexity", "paper's BLEU"]
     cells = []
     for name in sorted(samples, key=lambda name: fmean(samples[name])):
         (row, rise, edge), sample = chosen[name], samples[name]
-        rate = f"{row.row.values.get('rate', math.nan):g}" + " (the edge)" * edge
-        cell = [name, rate, str(len(sample)), f"{fmean(sample):.3f}"]
+        rate = f"{row.row.values['rate']:g}" if "rate" in row.row.values else ""
+        cell = [name, rate + " (the edge)" * edge, str(len(sample))]
+        cell.append(f"{fmean(sample):.3f}")
         compared = base and name != "base"
         cell.append(f"{fmean(sample) - fmean(base):+.3f}" if compared else "")
         cell.append(f"{p_values[name]:.2g}" if name in p_values else "")
+        cell += [f"{row.mean(bleu):.1f}", "" if math.isnan(rise) else f"{rise:.3f}"]
         paper = [row.row.paper.get(column) for column in (perplexity, bleu)]
-        cell += [f"{row.mean(bleu):.1f}", f"{rise:.3f}"]
         if None not in paper:
             cell += [f"{paper[0]:.2f}", f"{paper[1]:.1f}"]
         cells.append(cell)
@@ -119,7 +122,10 @@ def report(results: Results, perplexity: str, bleu: str) -> str:
     if len(with_paper) == len(chosen) > 3:
         ours = [fmean(sample) for sample in samples.values()]
         lines += agreement(ours, with_paper, perplexity, bleu)
-    return "\n".join(lines)
+    names = ",".join(row.row.name.replace(",", "?") for row, *_ in chosen.values())
+    seeds = 1 + max(map(len, samples.values()))
+    again = f"the same command with `--replan --seeds={seeds} --rows='{names}'`"
+    return "\n".join([*lines, f"One more seed of each best rate: {again}."])
 
 
 def agreement(
@@ -149,11 +155,15 @@ def agreement(
 
 
 def plot(results: Results, perplexity: str, bleu: str):
-    """Draws our difference from base against the paper's: loss, and BLEU."""
+    """Draws our difference from base against the paper's: loss, and BLEU.
+
+    None if there is no base, or if a row has no figures of the paper.
+    """
     from matplotlib.figure import Figure
 
     chosen = {name: row for name, (row, *_) in best_rates(results, perplexity).items()}
-    if "base" not in chosen:
+    papers = [perplexity in row.row.paper for row in chosen.values()]
+    if "base" not in chosen or not all(papers):
         return None
     figure = Figure(figsize=(12, 5.2))
     measures = ("loss", perplexity, math.log), ("BLEU", bleu, float)
