@@ -54,7 +54,6 @@ def get_experiment(rung="built_in", seeds=3):
             for name, fields in effects.items()
         ],
         columns=(ranked, bleu, "parameters", "minutes"),
-        compared=ranked,
         baseline="base",
         report=lambda results: report(results, ranked, bleu, {*effects} - {UNSCALED}),
     )

@@ -31,6 +31,7 @@ from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.positions import POSITIONS
 from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.tools.experiment.plots import lines
+from t2t_jax.tools.experiment.tables import mean_text
 
 ALL_LENGTHS = "sinusoid, all lengths"
 SETS = {"tiny": ("test", "long")}  # the other sets of tiny ask other questions
@@ -177,20 +178,14 @@ def answer(measured):
     for name in order:
         within, beyond = scores[name]
         lost = [a - b for a, b in zip(within, beyond, strict=True)]
+        loses = mean_text("bleu", fmean(lost), stdev(lost) if len(lost) > 1 else 0.0)
         listed.append(
-            f"{name} {fmean(within):.1f} to {fmean(beyond):.1f} (loses {spread(lost)})"
+            f"{name} {fmean(within):.1f} to {fmean(beyond):.1f} (loses {loses})"
         )
     return (
         "BLEU of sentences up to the longest source of training, and of longer ones, "
         f"the best of those first: {', '.join(listed)}."
     )
-
-
-def spread(values):
-    """A mean, and the standard deviation over seeds if there are several."""
-    if len(values) < 2:
-        return f"{fmean(values):.1f}"
-    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
 
 
 def named(edge):

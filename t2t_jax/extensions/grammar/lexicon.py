@@ -239,8 +239,7 @@ class Lexicon:
             _verb("prepositional", english, german, objects, preposition=preposition)
             for english, german, preposition, objects in rows(words["prepositional"])
         ]
-        adverbs = words["adverbs"].items()
-        self.adverbs = {kind: entries(table) for kind, table in adverbs}
+        self.adverbs = {kind: entries(t) for kind, t in words["adverbs"].items()}
         self.cities, self.numerals, self.function_words = (
             dict(entries(words[name]))
             for name in ("cities", "numerals", "function_words")

@@ -258,12 +258,8 @@ class SentenceWriter(PhraseWriter):
         tense = dice.weigh(choices.WITHIN[tense])
         point = dice.random()
         plain = "person" in noun.groups or not phrase.adjective
-        described = (
-            plain
-            and choices.adjectives_for(self.words, noun.groups)
-            and tense != "perfect"
-        )
-        if point < 0.15 and described:
+        fitting = choices.adjectives_for(self.words, noun.groups)
+        if point < 0.15 and plain and fitting and tense != "perfect":
             inner = self.state(phrase, tense)
             inner.gap = "subject"
         elif point < 0.6 and choices.verbs_for(self.words, noun.groups, tense):
