@@ -100,7 +100,7 @@ def get_experiment(scale="hard", seeds=1, steps=0, rates=""):
         rows,
         columns=(perplexity, bleu, "parameters", "flops", "minutes"),
         note=NOTE,
-        plot=lambda results: ranking.plot(results, perplexity, bleu),
+        plot=lambda results: ranking.plot(results, perplexity),
         report=lambda results: ranking.report(results, perplexity, bleu),
     )
 

@@ -154,33 +154,30 @@ def agreement(
     return [*lines, ""]
 
 
-def plot(results: Results, perplexity: str, bleu: str):
-    """Draws our difference from base against the paper's: loss, and BLEU.
+def plot(results: Results, perplexity: str):
+    """Draws our difference from base, in nats, against the paper's.
 
-    None if there is no base, or if a row has no figures of the paper.
+    None if there is no base, or if a row has no figure of the paper.
     """
     from matplotlib.figure import Figure
 
     chosen = {name: row for name, (row, *_) in best_rates(results, perplexity).items()}
-    papers = [perplexity in row.row.paper for row in chosen.values()]
-    if "base" not in chosen or not all(papers):
+    papers = {name: row.row.paper.get(perplexity) for name, row in chosen.items()}
+    if "base" not in chosen or None in papers.values():
         return None
-    figure = Figure(figsize=(12, 5.2))
-    measures = ("loss", perplexity, math.log), ("BLEU", bleu, float)
-    for ax, (title, column, scale) in zip(figure.subplots(1, 2), measures, strict=True):
-        points = {
-            name: (scale(row.row.paper[column]), fmean(map(scale, row.values(column))))
-            for name, row in chosen.items()
-        }
-        ax.axhline(0, color="0.5", linewidth=1)
-        ax.axvline(0, color="0.5", linewidth=1)
-        order = sorted(points.items(), key=lambda item: item[1][1])
-        for i, (name, point) in enumerate(order):
-            x, y = (a - b for a, b in zip(point, points["base"], strict=True))
-            ax.plot(x, y, "o", color="C0")
-            # On either side in turn, so that labels of neighbours do not overlap.
-            side = "left" if i % 2 else "right"
-            ax.text(x, y, f"  {name}  ", ha=side, va="center", fontsize="x-small")
-        ax.margins(x=0.15)
-        ax.set(title=title, xlabel="the paper's difference from base", ylabel="ours")
-    return figure
+    ours = {name: fmean(losses(row, perplexity)) for name, row in chosen.items()}
+    ax = Figure(figsize=(8, 5.5)).subplots()
+    ax.axhline(0, color="0.5", linewidth=1)
+    ax.axvline(0, color="0.5", linewidth=1)
+    for name, loss in ours.items():
+        x, y = math.log(papers[name] / papers["base"]), loss - ours["base"]
+        ax.plot(x, y, "o", color="C0")
+        # The label is on the side that the nearest row above or below leaves free.
+        others = ours.keys() - {name}
+        nearest = min(others, key=lambda n: abs(ours[n] - loss), default=name)
+        side = "left" if papers[name] >= papers[nearest] else "right"
+        ax.text(x, y, f"  {name}  ", ha=side, va="center", fontsize="small")
+    ax.margins(x=0.35)
+    ax.set_xlabel("the paper's difference from base, in nats a subword")
+    ax.set_ylabel("ours")
+    return ax.figure
