@@ -65,6 +65,21 @@ def test_a_variant_with_a_rate_left_is_not_ranked(tmp_path):
     assert [*ranking.best_rates(results, COLUMNS[0])] == ["base"]
 
 
+def test_a_row_that_diverged_is_last_and_hides_no_difference(tmp_path):
+    bleu = {"base": [60.0, 61.0], "worse": [40.0, 41.0], "lost": [50.0, 51.0]}
+    results = write_rows([row(name, 2) for name in bleu], tmp_path, bleu)
+    for run in results["lost"].runs:
+        scores = json.dumps({"bleu": 0.0, "perplexity": math.inf})
+        (run.path / "scores/test.json").write_text(scores)
+    text = ranking.report(results, *COLUMNS)
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    names, p_values = zip(*[line.split(" | ")[:6:5] for line in lines[2:]], strict=True)
+    assert names == ("| base", "| worse", "| lost")
+    assert float(p_values[1]) < 0.01
+    assert "nan" not in text
+    assert ranking.plot(results, COLUMNS[0]) is None  # no figures of the paper
+
+
 def test_the_ladder_says_what_seeds_can_show(tmp_path):
     names = [row.name for row in ladder.get_experiment().rows]
     bleu = ([60.0, 61.0], [5.0, 25.0], [58.0, 59.0], [62.0, 63.0])
