@@ -24,14 +24,14 @@ What to know when reading the results:
   measure checks that this suffices for the references.
 """
 
-from statistics import fmean, stdev
+from math import isnan
+from statistics import fmean
 
 from t2t_jax import load_config
 from t2t_jax.io.tables import markdown_table
 from t2t_jax.model.positions import POSITIONS
 from t2t_jax.tools.experiment import Experiment, Measure, Row, with_fields
 from t2t_jax.tools.experiment.plots import lines
-from t2t_jax.tools.experiment.tables import mean_text
 
 ALL_LENGTHS = "sinusoid, all lengths"
 SETS = {"tiny": ("test", "long")}  # the other sets of tiny ask other questions
@@ -49,24 +49,16 @@ def get_experiment(seeds=1, base="tiny", max_length=0, steps=600):
     """
     config = load_config(base)
     config = with_fields(config, {"train.steps": steps, "train.minutes": 0.0})
-    short = with_fields(
-        config, {"data.max_length": max_length or config.data.max_length}
-    )
+    length = max_length or config.data.max_length
+    short = with_fields(config, {"data.max_length": length})
     arguments = {"sets": SETS.get(base, ()), "longest": max_length}
-    measures = [Measure("by_length", arguments)]
+    common = {"seeds": seeds, "measures": [Measure("by_length", arguments)]}
     rows = [
-        Row(
-            scheme,
-            with_fields(short, {"model.positions": scheme}),
-            seeds=seeds,
-            measures=measures,
-        )
+        Row(scheme, with_fields(short, {"model.positions": scheme}), **common)
         for scheme in POSITIONS
     ]
     if max_length:
-        rows.append(
-            Row(ALL_LENGTHS, config, seeds=seeds, measures=measures, group="control")
-        )
+        rows.append(Row(ALL_LENGTHS, config, group="control", **common))
     return Experiment(
         rows=rows,
         columns=[
@@ -164,24 +156,12 @@ def report(results):
 
 def answer(measured):
     """Says what each scheme keeps beyond the lengths of training, the best first."""
-    scores = {}
-    for result in measured:
-        within, beyond = (
-            result.values(f"by_length.{part}.bleu") for part in ("seen", "beyond")
-        )
-        if within and len(within) == len(beyond):
-            scores[result.row.name] = within, beyond
-    if not scores:
+    columns = "by_length.beyond.bleu", "by_length.seen.bleu"
+    scores = [(*map(result.mean, columns), result.row.name) for result in measured]
+    ranked = sorted((s for s in scores if not isnan(s[0] + s[1])), reverse=True)
+    if not ranked:
         return "The test sets have no sentences beyond the lengths of training."
-    order = sorted(scores, key=lambda name: -fmean(scores[name][1]))
-    listed = []
-    for name in order:
-        within, beyond = scores[name]
-        lost = [a - b for a, b in zip(within, beyond, strict=True)]
-        loses = mean_text("bleu", fmean(lost), stdev(lost) if len(lost) > 1 else 0.0)
-        listed.append(
-            f"{name} {fmean(within):.1f} to {fmean(beyond):.1f} (loses {loses})"
-        )
+    listed = [f"{name} {seen:.1f} to {beyond:.1f}" for beyond, seen, name in ranked]
     return (
         "BLEU of sentences up to the longest source of training, and of longer ones, "
         f"the best of those first: {', '.join(listed)}."

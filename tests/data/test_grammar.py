@@ -47,6 +47,14 @@ def test_a_teacher_would_write_the_same(splits):
     assert {*itertools.chain(*splits.values())} >= GOLD
 
 
+def test_edited_words_change_the_fingerprints(splits, monkeypatch):
+    pinned = corpus.fingerprint("dev")
+    monkeypatch.setattr(lexicon, "WORDS", {})
+    edited = corpus.fingerprint("dev")
+    monkeypatch.setattr(corpus, "_pairs", lambda split, seed, count: [("a", "b")])
+    assert len({pinned, edited, *map(corpus.fingerprint, ("dev", "hard-dev"))}) == 3
+
+
 def test_the_text_is_pinned(splits):
     """The fingerprints are constants, so the text must not change under them."""
     cases = itertools.product(("dev", "test"), (0, 1), (5, None))
@@ -55,6 +63,7 @@ def test_the_text_is_pinned(splits):
     for split, digest in hashes.items():
         lines = "".join(f"{en}\t{de}\n" for en, de in splits[split])
         assert hashlib.sha256(lines.encode()).hexdigest() == digest, split
+    assert corpus.fingerprint("hard-dev") == hashes["hard-dev"]
     # Fewer are the first of more; other seeds draw others; both directions are read.
     assert corpus.pairs("train", 0, 50) == splits["train"][:50]
     other_seed = corpus.pairs("test", 1, 100)

@@ -65,6 +65,16 @@ def test_a_table_of_what_is_finished(results, tmp_path):
             assert f"[../runs/{run.path.name}](../runs/{run.path.name})" in text
 
 
+def test_runs_of_text_that_was_edited_are_told(results, tmp_path):
+    for run, prepared in zip(results["base"].runs, "aab", strict=True):
+        text = {"prepared": prepared, "dev": "the same"}
+        (run.path / "training_text.json").write_text(json.dumps(text))
+    table = tables.write_report(experiment(results), results, tmp_path / "shapes")
+    first, _, other = (run.path.name for run in results["base"].runs)
+    assert table.count("other text") == 1
+    assert f"**{other} was trained on other text than {first}**" in table
+
+
 def test_tables_for_programs(results, tmp_path):
     folder = tmp_path / "shapes"
     tables.write_report(experiment(results), results, folder)

@@ -27,6 +27,7 @@ from t2t_jax.tools.experiment.results import (
     better,
     column_of,
     is_number,
+    read_json,
 )
 from t2t_jax.tools.experiment.statistics import (
     BETTER,
@@ -35,6 +36,7 @@ from t2t_jax.tools.experiment.statistics import (
     compare,
     has_lines,
 )
+from t2t_jax.workdir import TEXT
 
 
 def write_report(
@@ -281,9 +283,18 @@ def _verdict(result: Comparison | None) -> str:
 
 
 def _comparable(results: Results) -> list[str]:
-    """Lists what the scores are comparable with, each line once."""
-    lines = {}
+    """Lists what the scores are comparable with, and runs that are not."""
+    lines, texts = {}, {}
     for run in (run for row in results for run in row.runs):
+        # Fields tell runs apart; the text that they name may have been edited.
+        if text := read_json(run.path / TEXT):
+            read = text["prepared"], text["dev"]
+            first = texts.setdefault(repr(run.run.config.data), (read, run.path.name))
+            if read != first[0]:
+                lines[
+                    f"**{run.path.name} was trained on other text than {first[1]}**, "
+                    "of the same config: train both again, in a new --workdir."
+                ] = None
         files = sorted((run.path / "scores").glob("*.json"))
         # A number before the ending is that of earlier scores of the set.
         sets = [f.stem for f in files if not f.stem.rpartition(".")[2].isdigit()]
