@@ -124,7 +124,7 @@ def groups_of(result):
 
 
 def report(results):
-    """Tables of schemes by length, and what each scheme loses on long sentences."""
+    """Tables of schemes by length, and their order on long sentences."""
     measured = [result for result in results if groups_of(result)]
     if not measured:
         return "No row is measured yet."

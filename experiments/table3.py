@@ -12,8 +12,8 @@ its best rate, with the flags that the report prints. Rows are ranked by the dev
 the averaged checkpoints, and the ranks compared with the paper's. A rate is multiplied
 by (width / base width)^-0.5, as in the paper's formula (equation 3).
 
-`--scale=multi30k` trains the same model and rows on captions, at one rate, about a
-quarter of an hour a run; `--scale=full` the paper's models on WMT 2014 English-German,
+`--scale=multi30k` trains the same model and rows on captions, at one rate, 10 to
+25 minutes a run; `--scale=full` the paper's models on WMT 2014 English-German,
 big included: no checkpoints are averaged, and scores are of newstest2013, the dev set,
 as in the paper.
 """

@@ -149,3 +149,15 @@ def test_the_plan_is_what_the_experiments_train():
         assert {r.config.train.steps for r in rows} == {part["steps"]}
         if "rates" in part:
             assert {r.values["rate"] for r in rows} == {*part["rates"]}
+
+
+def test_position_schemes_are_listed_by_what_they_keep_on_long_sentences(tmp_path):
+    columns = "by_length.seen.bleu", "by_length.beyond.bleu"
+    kept = {"short": (50, 10), "long": (40, 20), "no long": (60, None)}
+    rows = [
+        row(name, values={c: v for c, v in zip(columns, scores, strict=True) if v})
+        for name, scores in kept.items()
+    ]
+    text = positions.answer(write_rows(rows, tmp_path, {}))
+    assert text.endswith(": long 40.0 to 20.0, short 50.0 to 10.0.")
+    assert "no sentences beyond" in positions.answer(write_rows(rows[2:], tmp_path, {}))

@@ -1,13 +1,15 @@
 """Tables and plots of experiments, whatever part of them is finished."""
 
 import csv
+import dataclasses
 import json
+import re
 
 import matplotlib as mpl
 import pytest
 from matplotlib import pyplot
 
-from t2t_jax.tools.experiment import Experiment, plots, tables
+from t2t_jax.tools.experiment import Experiment, plots, tables, with_fields
 from tests.experiment.made_up import row, write_rows
 
 COLUMNS = ["layers", "parameters", "test.perplexity", "test.bleu", "dev.loss"]
@@ -65,14 +67,26 @@ def test_a_table_of_what_is_finished(results, tmp_path):
             assert f"[../runs/{run.path.name}](../runs/{run.path.name})" in text
 
 
-def test_runs_of_text_that_was_edited_are_told(results, tmp_path):
-    for run, prepared in zip(results["base"].runs, "aab", strict=True):
-        text = {"prepared": prepared, "dev": "the same"}
-        (run.path / "training_text.json").write_text(json.dumps(text))
+def test_runs_of_text_that_was_edited_are_told(tmp_path):
+    def of(name, **fields):
+        made = row(name)
+        return dataclasses.replace(made, config=with_fields(made.config, fields))
+
+    rows = [
+        of("base"),
+        of("of other data", **{"data.max_length": 9}),
+        of("with the parent's subwords", **{"train.init_from": "parent"}),
+    ]
+    texts = [("a", "d"), ("a", "e"), ("b", "d")], [("c", "d")] * 3, [("f", "d")] * 3
+    results = write_rows(rows, tmp_path, dict.fromkeys([r.name for r in rows], [1] * 3))
+    for result, hashes in zip(results, texts, strict=True):
+        for run, (prepared, dev) in zip(result.runs, hashes, strict=True):
+            text = json.dumps({"prepared": prepared, "dev": dev})
+            (run.path / "training_text.json").write_text(text)
     table = tables.write_report(experiment(results), results, tmp_path / "shapes")
-    first, _, other = (run.path.name for run in results["base"].runs)
-    assert table.count("other text") == 1
-    assert f"**{other} was trained on other text than {first}**" in table
+    first, *others = (run.path.name for run in results["base"].runs)
+    told = re.findall(r"\*\*(.*) was trained on other text than (.*)\*\*", table)
+    assert told == [(other, first) for other in others]
 
 
 def test_tables_for_programs(results, tmp_path):

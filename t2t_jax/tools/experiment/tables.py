@@ -288,12 +288,16 @@ def _comparable(results: Results) -> list[str]:
     for run in (run for row in results for run in row.runs):
         # Fields tell runs apart; the text that they name may have been edited.
         if text := read_json(run.path / TEXT):
-            read = text["prepared"], text["dev"]
-            first = texts.setdefault(repr(run.run.config.data), (read, run.path.name))
+            config, read = run.run.config, (text.get("prepared"), text.get("dev"))
+            # `prepared` is of the subwords, too, which may be those of `init_from`.
+            start = config.train.init_from, config.train.remap_vocabulary
+            fields = repr((config.data, config.task, start))
+            first = texts.setdefault(fields, (read, run.path.name))
             if read != first[0]:
                 lines[
                     f"**{run.path.name} was trained on other text than {first[1]}**, "
-                    "of the same config: train both again, in a new --workdir."
+                    "though their `config.data` is the same: train those on the old "
+                    "text again, in a new --workdir."
                 ] = None
         files = sorted((run.path / "scores").glob("*.json"))
         # A number before the ending is that of earlier scores of the set.
