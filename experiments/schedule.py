@@ -3,8 +3,8 @@
     python -m t2t_jax experiment schedule --workdir=DIR
 
 Around `configs/tiny.py`, whose regularization suits a corpus that a model cannot
-memorize in 600 steps. 14 runs of 90 seconds on two CPU cores: 25 minutes. The paper's
-own figures for smoothing and dropout are in `table3.py`.
+memorize in 600 steps. 14 runs of 4 minutes on one CPU core. The paper's own figures
+for smoothing and dropout are in `table3.py`.
 """
 
 from statistics import fmean
