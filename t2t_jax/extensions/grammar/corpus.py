@@ -174,12 +174,12 @@ FINGERPRINTS = {
     "agreement": "ebb7094884d6bd36990b1da40bed309b165f82916ea242f80063e197465f5ed4",
 }
 # The hash of the words in lexicon.toml; with others, the text itself is the key.
-LEXICON = "ac42de5501834ac183e82c90632db3d87a04316aa0ba3c2ec40576fe8468acf5"
+_LEXICON = "ac42de5501834ac183e82c90632db3d87a04316aa0ba3c2ec40576fe8468acf5"
 
 
 def fingerprint(split: str, seed: int = 0, count: int | None = None) -> str:
     """A hash that changes whenever a sentence that `pairs` returns changes."""
-    edited = hash_of(repr(lexicon.WORDS).encode()) != LEXICON
+    edited = hash_of(repr(lexicon.WORDS).encode()) != _LEXICON
     if edited or split in DRAWING["splits"]:
         lines = "".join(f"{en}\t{de}\n" for en, de in pairs(split, seed, count))
         return hashlib.sha256(lines.encode()).hexdigest()
