@@ -72,12 +72,14 @@ def test_runs_of_text_that_was_edited_are_told(tmp_path):
         made = row(name)
         return dataclasses.replace(made, config=with_fields(made.config, fields))
 
+    parent = {"train.init_from": "parent"}
     rows = [
         of("base"),
         of("of other data", **{"data.max_length": 9}),
-        of("with the parent's subwords", **{"train.init_from": "parent"}),
+        of("with the parent's subwords", **parent),
+        of("with its encoder", **parent, **{"train.init_parts": "encoder"}),
     ]
-    texts = [("a", "d"), ("a", "e"), ("b", "d")], [("c", "d")] * 3, [("f", "d")] * 3
+    texts = [("a", "d"), ("a", "e"), ("b", "d")], *([(x, "d")] * 3 for x in "cfg")
     results = write_rows(rows, tmp_path, dict.fromkeys([r.name for r in rows], [1] * 3))
     for result, hashes in zip(results, texts, strict=True):
         for run, (prepared, dev) in zip(result.runs, hashes, strict=True):

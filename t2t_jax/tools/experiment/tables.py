@@ -290,14 +290,15 @@ def _comparable(results: Results) -> list[str]:
         if text := read_json(run.path / TEXT):
             config, read = run.run.config, (text.get("prepared"), text.get("dev"))
             # `prepared` is of the subwords, too, which may be those of `init_from`.
-            start = config.train.init_from, config.train.remap_vocabulary
+            names = "init_from", "init_parts", "remap_vocabulary"
+            start = [getattr(config.train, name) for name in names]
             fields = repr((config.data, config.task, start))
             first = texts.setdefault(fields, (read, run.path.name))
             if read != first[0]:
                 lines[
                     f"**{run.path.name} was trained on other text than {first[1]}**, "
-                    "though their `config.data` is the same: train those on the old "
-                    "text again, in a new --workdir."
+                    "though their `config.data` is the same: it was edited, or another "
+                    "version prepared it. Train the old runs again, in a new --workdir."
                 ] = None
         files = sorted((run.path / "scores").glob("*.json"))
         # A number before the ending is that of earlier scores of the set.
