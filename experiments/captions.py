@@ -4,7 +4,7 @@
 
 with the files of Multi30k in FOLDER, as configs/multi30k.py says. The base is the
 recipe `multi30k:half_hour`; each row changes one choice of it. 23 runs of 1,500 steps
-take 12 minutes each on one CPU core, R-Drop twice that; start two processes.
+take 17 minutes each on one CPU core, R-Drop twice that; start two processes.
 
 What regularizes pays in longer runs only: `--changes=regularization --steps=3500`
 trains the base and those rows for longer.
