@@ -47,9 +47,9 @@ class Children(Processes):
         environment |= {"JAX_NUM_CPU_DEVICES": str(devices)}
         return self.run(command, folder, **environment)
 
-    def run(self, command, folder=ROOT, **environment):
-        """Starts any command."""
-        super().start(command, folder, os.environ | environment)
+    def run(self, command, folder=ROOT, stdin=None, **environment):
+        """Starts any command; `stdin` is a file that it reads."""
+        super().start(command, folder, os.environ | environment, stdin)
         return self
 
     def start_each(self, flags, **options):

@@ -27,13 +27,14 @@ def source(text):
     return "".join(f"{line}\n" for line in [*lines, "", " ", "ä\u2028b", "x" * 200])
 
 
-def test_lines_are_translated_from_standard_input(start, finished, source):
+def test_lines_are_translated_from_standard_input(start, finished, source, tmp_path):
     """The second process prints nothing."""
     content = contents(finished)
+    (stdin := tmp_path / "source").write_text(source, encoding="utf-8")
     flags = ["--batch_size=9", "--nbest=2", "--scores", "--alignments"]
     printed = []
     for n in (1, 2):
-        children = start(n, f"--workdir={finished}", *flags, stdin=source, **TRANSLATE)
+        children = start(n, f"--workdir={finished}", *flags, stdin=stdin, **TRANSLATE)
         children.ends(*[0] * n)
         gloo = [
             line for line in children.out().splitlines(True) if "[Gloo]" not in line
