@@ -1,7 +1,10 @@
 """Documents with markup: what is a segment, where tags go, and what stays as it is."""
 
 import html
+import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
@@ -104,6 +107,13 @@ def test_tags_survive_any_translation(kind, examples):
         assert re.findall(r"\w", text_shown) == re.findall(r"\w", "".join(targets))
 
     check()
+
+
+def test_fragments_of_xml_read_no_freed_memory():
+    """Python did not keep alive what their parser shares (python/cpython#139400)."""
+    code = "from t2t_jax.extensions.text import markup; markup.parse('a <b/>', 'xml')"
+    environment = os.environ | {"PYTHONMALLOC": "debug"}  # overwrites what is freed
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 SOUP = [*"<>/!-=?&;'\" \nab", "<b>", "</b>", "<p>", "</p>", "<!--", "<code>", "<i a='"]

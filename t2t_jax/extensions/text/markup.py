@@ -335,9 +335,9 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
     Returns (byte, kind, value, attributes) of each event, and the numbers of events
     that begin an element with text among its children; -1 for a fragment with text.
     """
-    parser = expat.ParserCreate("utf-8")  # whatever its declaration says
+    whole = parser = expat.ParserCreate("utf-8")  # whatever its declaration says
     if is_fragment:
-        parser = parser.ExternalEntityParserCreate("", "utf-8")
+        parser = whole.ExternalEntityParserCreate("", "utf-8")
     events: list[tuple] = []
     mixed: set[int] = set()
     opened = [("", "", -1)] * is_fragment  # names, positions, numbers of events
@@ -370,6 +370,8 @@ def _events(data: bytes, is_fragment: bool) -> tuple[list[tuple], set[int]]:
             f"the text is not well-formed XML, line {e.lineno}, column {column}: "
             f"{message}. Correct it, or read it as browsers do, with --markup=html"
         ) from None
+    finally:
+        parser = None  # before `whole`, whose memory it reads (python/cpython#139400)
     return [*events, (len(data),)], mixed
 
 
